@@ -16,7 +16,7 @@ type baseline struct{ *search }
 
 // packed packs gangs as the artifact does, without regard to variability. A node with exactly the
 // needed number of free GPUs is preferred, then the fullest node that can hold the gang. If no
-// single node can hold the gang, packed fills the emptiest nodes one after the other.
+// single node can hold the gang, packed fills nodes one by one, the emptiest first.
 func (s baseline) packed() []Member {
 	best, bestFree := int32(-1), math.MaxInt
 	groups := s.groups()
@@ -79,8 +79,7 @@ type load struct {
 	free, members int32
 }
 
-// spreadOut repeatedly puts one member on the device group with the most free GPUs. If several
-// groups have equally many free GPUs, the first of them is used.
+// spreadOut repeatedly puts one member on the device group with the most free GPUs.
 func (s baseline) spreadOut(set int) []Member {
 	k, left := s.g.MemberSets[set].GPUs, s.g.MemberSets[set].Members
 	loads := s.c.scratch.loads[:0]

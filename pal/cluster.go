@@ -121,7 +121,7 @@ func NewCluster(nodes []Node, l Locality) (*Cluster, error) {
 	for _, n := range nodes {
 		ns := nodeState{Node: n, firstGroup: int32(len(c.groups)), groups: int32(len(n.Groups))}
 		// Racks of two datacenters can have the same name. A node without a rack is a rack by
-		// itself. The second NUL prevents a node's ID from being taken for the name of a rack.
+		// itself. The second NUL keeps the key of such a node apart from the keys of racks.
 		rack := n.Datacenter + "\x00" + n.Rack
 		if n.Rack == "" {
 			rack = n.Datacenter + "\x00\x00" + n.ID
@@ -300,7 +300,7 @@ func (c *Cluster) refresh(i int) {
 	c.stateHash ^= hashOfGPU(i)
 }
 
-// addUpTo adds d to the counts of the bin rank and all higher bins.
+// addUpTo adds d to the counts of the bin `rank` and all higher bins.
 func addUpTo[N uint16 | int32](upTo []N, rank uint16, d N) {
 	for b := int(rank); b < len(upTo); b++ {
 		upTo[b] += d
@@ -388,7 +388,7 @@ func outOfUse(u *GPU) int32 {
 }
 
 // SetFree replaces the unallocated resources of a node. A resource is negative if the node's
-// allocations have more of it than the node has now.
+// allocations use more of it than the node now has.
 func (c *Cluster) SetFree(node int, r Resources) {
 	if r != c.resources[node] {
 		c.stateHash ^= hashOfResources(node, c.resources[node]) ^ hashOfResources(node, r)

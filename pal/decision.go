@@ -112,7 +112,7 @@ type Choice struct {
 }
 
 // Slowest returns the slowest GPU model (device group) that was chosen, or "" if no speeds are
-// known. The result mixed reports whether several models were chosen. Replicas can have several
+// known. The result `mixed` reports whether several models were chosen. Replicas can use several
 // models, and so can task groups that request different models.
 func (d *Decision) Slowest() (device string, mixed bool) {
 	for _, m := range d.Models { // the fastest first
@@ -195,7 +195,8 @@ type Entry struct {
 	Product float64 `json:"product"` // bin × the tier's locality penalty
 	Free    int     `json:"free"`    // eligible free GPUs in this bin and in bins with lower PM scores
 	Taken   bool    `json:"taken"`   // the gang was placed by this entry
-	// PassedOver is set if the gang would fit here too, but on a node with more free GPUs than the
-	// chosen node, or on more nodes. PAL leaves the GPUs of such an entry to wider gangs.
+	// PassedOver is set if the gang would also fit on GPUs of this entry, but only on a node with
+	// more free GPUs than the chosen node, or on more nodes. PAL leaves the GPUs of such an entry
+	// to wider gangs.
 	PassedOver bool `json:"passed_over,omitempty"`
 }

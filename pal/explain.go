@@ -25,7 +25,7 @@ func Explain(c *Cluster, g Gang, p Policy) Decision {
 	return d
 }
 
-// ExplainFound explains an existing placement. The result best reports whether the policy would
+// ExplainFound explains an existing placement. The result `best` reports whether the policy would
 // choose the same GPUs now. ExplainFound searches again only if the cluster, the gang or the
 // policy, apart from [Policy.Market], has changed since the original search.
 func ExplainFound(c *Cluster, g Gang, p Policy, f Found) (d Decision, best bool) {
@@ -202,8 +202,8 @@ func (s *search) freeUpTo() []int {
 	return free
 }
 
-// addFree adds the group's available GPUs to free. Each element of free counts the GPUs up to one
-// bin value.
+// addFree adds the group's available GPUs to `free`. Each element of `free` counts the GPUs up to
+// one bin value.
 func (s *search) addFree(free []int, group int32) {
 	counts, to, b, n := s.counts(group), s.toValue[s.c.groups[group].model], 0, 0
 	for v := range free {
@@ -425,7 +425,8 @@ func tooWide(c *Cluster, g Gang) reason.Reason {
 	return reason.Reason{}
 }
 
-// The method in returns how many members of the set fit on this number of GPUs of one device group.
+// The method `in` returns how many members of the set fit on this number of GPUs of one device
+// group.
 func (s *MemberSet) in(gpus int) int {
 	if s.GPUs == 0 {
 		return 0
@@ -468,15 +469,15 @@ func (c *Cluster) mostWithin(g Gang, set MemberSet) (most int) {
 }
 
 // FreeWithin returns the largest number of members of the gang's first set that fit into one place
-// of the tier (a node or wider). Only available GPUs with a PM score of at most above count. If the
-// parameter above is 0, all available GPUs count. FreeWithin ignores CPU and memory.
+// of the tier (a node or wider). Only available GPUs whose PM score is at most `above` count. If
+// `above` is 0, all available GPUs count. FreeWithin ignores CPU and memory.
 func (c *Cluster) FreeWithin(g Gang, above float64, t Tier) (most int) {
 	c.countOutliers(above)
 	return c.roomAt(g, g.MemberSets[0], t, func(group, _ int) int { return c.freeInliers(group, g.class()) })
 }
 
 // roomAt returns the largest number of members of a set that fit into one place of the tier. The
-// function counted returns how many of a group's GPUs in a place count.
+// function `counted` returns how many of a group's GPUs in a place count.
 func (c *Cluster) roomAt(g Gang, set MemberSet, t Tier, counted func(group, gpus int) int) (most int) {
 	room := map[place]int{}
 	for gi := range c.groups {

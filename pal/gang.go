@@ -22,7 +22,7 @@ type Gang struct {
 	MemberSets []MemberSet
 	// MaxTier is the job's hard locality limit; 0 means none.
 	MaxTier Tier
-	// Speeds has the gang's speed on each GPU model; empty: unknown.
+	// Speeds has the gang's speed on each GPU model; empty means unknown.
 	Speeds Speeds
 	// Replicas reports whether the members work independently, as the members of a service do: each
 	// set is spread evenly over nodes, and distance costs nothing. Replicas have no MaxTier.
@@ -105,7 +105,7 @@ func plus(a, b int) int {
 	return a + b
 }
 
-// SingleGPUs is a gang of n one-GPU members. PAL's model of a job is such a gang.
+// SingleGPUs is a gang of n one-GPU members. PAL models each job as a gang of one-GPU members.
 func SingleGPUs(id string, class AppClass, n int) Gang {
 	return Gang{ID: id, Class: class, MemberSets: []MemberSet{{Members: n, GPUs: 1}}}
 }

@@ -59,7 +59,7 @@ func (s *search) lvMatrix() []lvEntry {
 // the artifact, PM-First places a gang of one GPU, because such a gang gains nothing from locality.
 // If the policy leaves room for wide gangs, bestNode places a gang of one GPU instead.
 //
-// The paper counts the free GPUs of the whole cluster for each entry. This code does so only once
+// The paper counts the free GPUs of the whole cluster for each entry. This code counts only once
 // for each tier: it finds the lowest bin up to which one domain of the tier can hold the gang. An
 // entry of the tier works if its bin is at least this lowest bin. The result is the same, because
 // the GPUs up to a higher bin include the GPUs up to a lower bin.
@@ -93,8 +93,8 @@ func (s *search) walk() []Member {
 }
 
 // domain is the best place of one tier for a gang: the place that can hold the gang with the lowest
-// bin. On ties, the place with the most GPUs up to this bin wins, then the first place. The tie
-// rules are those of the artifact.
+// bin. On ties, the place with the most GPUs up to this bin wins, then the first place. The
+// artifact breaks ties in the same way.
 type domain struct {
 	v      int // lowest bin that works; len(values) if none does
 	free   int // GPUs up to bin v
@@ -189,8 +189,8 @@ func (s *search) lowestBin(group int32) (v, free int) {
 	return len(s.values), 0
 }
 
-// bestSubdomain looks for one island or NUMA node that holds the whole gang. Each group that even
-// as a whole needs a higher bin than the best subdomain so far is skipped.
+// bestSubdomain looks for one island or NUMA node that holds the whole gang. A group is skipped if
+// the gang needs a higher bin on the whole group than on the best subdomain so far.
 func (s *search) bestSubdomain(t Tier) domain {
 	best := s.noDomain(t)
 	if s.n > s.c.largestGroup {
@@ -270,10 +270,10 @@ func (s *search) bestOf(t Tier, n int, of func(i int) (groups []int32, free int)
 	return best
 }
 
-// lowestBinOf returns the lowest bin, at most limit, up to which the groups together hold the gang.
-// For one member set, the counts are exact. For several member sets, the counts are only an
-// estimate, because the sets compete for the same GPUs, CPU and memory. PM-First must then check
-// the result.
+// lowestBinOf returns the lowest bin up to which the groups together hold the gang; bins above
+// `limit` are not tried. For one member set, the counts are exact. For several member sets, the
+// counts are only an estimate, because the sets compete for the same GPUs, CPU and memory. PM-First
+// must then check the result.
 func (s *search) lowestBinOf(groups []int32, limit int) (v, free int) {
 	slots, gpus := zeros(&s.c.scratch.slotsUpTo, len(s.values)), zeros(&s.c.scratch.gpusUpTo, len(s.values))
 	several := len(s.g.MemberSets) > 1
@@ -297,7 +297,8 @@ func (s *search) lowestBinOf(groups []int32, limit int) (v, free int) {
 	return len(s.values), 0
 }
 
-// lowestBinOfAll returns what lowestBinOf returns for all groups, but only in a simple search.
+// lowestBinOfAll is a fast form of lowestBinOf for simple searches: it covers all groups and has no
+// limit.
 func (s *search) lowestBinOfAll() int {
 	c, f, slots := s.c, &s.fits[0], zeros(&s.c.scratch.slotsUpTo, len(s.values))
 	upTo, membersFor := c.upTo[s.k], f.membersFor
@@ -332,8 +333,8 @@ func zeros(buf *[]int, n int) []int {
 	return *buf
 }
 
-// For each bin value, addCapacity adds the capacity of the group to two slices. The slice slots
-// counts how many members of the first member set the group can hold. The slice gpus counts how
+// For each bin value, addCapacity adds the capacity of the group to two slices. The slice `slots`
+// counts how many members of the first member set the group can hold. The slice `gpus` counts how
 // many GPUs the group has for any member set.
 func (s *search) addCapacity(group int32, slots, gpus []int) {
 	ok := s.eligible(0, group)

@@ -52,17 +52,17 @@ type Resources struct {
 	CPU      int // MHz
 	MemoryMB int
 	DiskMB   int
-	// PerNode is the maximum number of members on one node (with Nomad's distinct_hosts: 1); 0
-	// means as many as fit. PerNode is not used in the free resources of a node.
+	// PerNode is the maximum number of members on one node (1 with Nomad's distinct_hosts); 0 means
+	// as many as fit. PerNode is not used in the free resources of a node.
 	PerNode int
 }
 
-// Minus returns r - times × o, without PerNode. A negative number of times adds o.
+// Minus returns r - times × o, without PerNode. If `times` is negative, Minus adds.
 func (r Resources) Minus(o Resources, times int) Resources {
 	return Resources{CPU: r.CPU - times*o.CPU, MemoryMB: r.MemoryMB - times*o.MemoryMB, DiskMB: r.DiskMB - times*o.DiskMB}
 }
 
-// holds returns how many members with this need fit into r, but at most limit.
+// holds returns how many members with this need fit into r, but at most `limit`.
 func (r Resources) holds(need Resources, limit int) int {
 	if need == (Resources{}) {
 		return limit // most jobs of the simulator need only GPUs

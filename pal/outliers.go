@@ -21,7 +21,7 @@ func (c *Cluster) Outliers(class AppClass, above float64) int {
 	return c.outliers.gpus[class.Index()]
 }
 
-// FreeOutliers returns the number of available GPUs among those that [Cluster.Outliers] counts.
+// FreeOutliers does the same as [Cluster.Outliers], but only for available GPUs.
 func (c *Cluster) FreeOutliers(class AppClass, above float64) int {
 	c.countOutliers(above)
 	return c.outliers.free[class.Index()]

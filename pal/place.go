@@ -100,7 +100,7 @@ func findWithin(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 }
 
 // current returns true only if [Find] would return the same result now, in an unchanged market. If
-// current returns false, the result may still be the same. The caller then searches again.
+// current returns false, the result may still be the same.
 func (f *Found) current(c *Cluster, g Gang, p Policy) bool {
 	if f.c != c || f.stateHash != c.stateHash || f.policy.Name != p.Name || f.policy.RoomForWide != p.RoomForWide || f.policy.RefuseBad != p.RefuseBad && g.Sharing != nil || !f.gang.same(g) || f.policy.Sample != nil || p.Sample != nil {
 		return false

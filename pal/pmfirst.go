@@ -21,8 +21,8 @@ func (s *search) pmFirst(groups []int32, limit int) []Member {
 }
 
 // fromSlots places the member sets; sets with the most GPUs per member come first. The function
-// choose selects slots for one set from the slots up to the bin limit. If the set has more members
-// than there are slots, choose returns nil.
+// `choose` selects slots for one set from the slots up to the bin limit. If the set has more
+// members than there are slots, choose returns nil.
 func (s *search) fromSlots(groups []int32, limit int, choose func(all []binSlots, members int) []binSlots) []Member {
 	most := func(a, b int) int { return s.g.MemberSets[b].GPUs - s.g.MemberSets[a].GPUs }
 	return s.eachSet(most, func(set int) []Member {
@@ -34,7 +34,7 @@ func (s *search) fromSlots(groups []int32, limit int, choose func(all []binSlots
 	})
 }
 
-// eachSet places the member sets in the order given by compare. If compare is nil, the sets are
+// eachSet places the member sets in the order given by `compare`. If `compare` is nil, the sets are
 // placed in the job's order. The members are returned in the gang's order. Each set takes its GPUs
 // in the cluster, so that no later set gets the same GPUs. eachSet releases all GPUs at the end.
 func (s *search) eachSet(compare func(a, b int) int, place func(set int) []Member) []Member {
@@ -119,7 +119,7 @@ func (s *search) lowestSlots(all []binSlots, need int) []binSlots {
 // fewestNodes keeps the slots of as few groups as possible. The groups with the most slots keep all
 // their slots. The remaining members get slots of the smallest group that has enough slots. Groups
 // with the lowest bins are preferred among groups with equally many slots. The result overwrites
-// the slice all.
+// the slice `all`.
 func (s *search) fewestNodes(all []binSlots, need int) []binSlots {
 	groups := zeros(&s.c.scratch.perCount, s.c.largestGroup+1) // number of groups by their slots
 	for of := range byGroup(all) {
@@ -143,9 +143,9 @@ func (s *search) fewestNodes(all []binSlots, need int) []binSlots {
 	return s.keepGroups(all, level, whole, rest, need)
 }
 
-// keepGroups keeps all groups that have more than level slots. The parameter whole is the number of
-// groups with exactly level slots to keep, those with the lowest bins first. The remaining members
-// (need) get slots of one group that has rest slots.
+// keepGroups keeps all groups that have more than `level` slots. The parameter `whole` is the
+// number of groups with exactly `level` slots to keep; groups with the lowest bins come first. The
+// remaining members (`need`) get slots of one group that has `rest` slots.
 func (s *search) keepGroups(all []binSlots, level, whole, rest, need int) []binSlots {
 	perBin, last := zeros(&s.c.scratch.perBin, len(s.values)), -1
 	for of := range byGroup(all) {
@@ -191,7 +191,7 @@ func worstOf(slots []binSlots, n int) int {
 	return int(slots[len(slots)-1].v)
 }
 
-// byGroup yields the slots of one group after the other.
+// byGroup yields the slots group by group.
 func byGroup(all []binSlots) iter.Seq[[]binSlots] {
 	return func(yield func([]binSlots) bool) {
 		for from := 0; from < len(all); {
@@ -215,8 +215,8 @@ func members(slots []binSlots) (n int) {
 	return n
 }
 
-// selectSlots keeps the slots below the last bin and score, and the first need slots with exactly
-// this bin and score. The result overwrites the slice all.
+// selectSlots keeps the slots below the last bin and score, and the first `need` slots with exactly
+// this bin and score. The result overwrites the slice `all`.
 func (s *search) selectSlots(all []binSlots, last, lastScore, need int) []binSlots {
 	kept := all[:0]
 	for _, e := range all {
@@ -257,7 +257,7 @@ func (s *search) simpleSlots(all []binSlots, limit int) []binSlots {
 
 // appendSlots adds the slots of one group, by bin. With k GPUs per member, slot j has the GPUs j·k
 // … j·k+k−1 of the group in (bin, index) order. So the worst bin of a slot is the bin of its last
-// GPU. The variable up is the number of slots that the GPUs up to a bin fill.
+// GPU. The variable `up` is the number of slots that the GPUs up to a bin fill.
 func (s *search) appendSlots(all []binSlots, set int, group int32, limit int) []binSlots {
 	f, g := &s.fits[set], &s.c.groups[group]
 	to, below, done := s.toValue[g.model], 0, 0
@@ -281,8 +281,8 @@ func (s *search) appendSlots(all []binSlots, set int, group int32, limit int) []
 	return all
 }
 
-// cutoff returns the first index at which the sum of the counts reaches need, or -1 if the sum is
-// always smaller. The counts before this index are subtracted from need.
+// cutoff returns the first index at which the sum of the counts reaches `need`, or -1 if the sum is
+// always smaller. The counts before this index are subtracted from `need`.
 func cutoff(counts []int, need *int) int {
 	for i, n := range counts {
 		if n >= *need {
@@ -293,9 +293,9 @@ func cutoff(counts []int, need *int) int {
 	return -1
 }
 
-// cutoffScore returns the first score at which the number of slots reaches need. perCount[i] is the
-// number of slots on groups with i GPUs of the worst bin. A group with i GPUs of the worst bin has
-// the score |i − demand|.
+// cutoffScore returns the first score at which the number of slots reaches `need`. perCount[i] is
+// the number of slots on groups with i GPUs of the worst bin. A group with i GPUs of the worst bin
+// has the score |i − demand|.
 func (s *search) cutoffScore(perCount []int, need *int) int {
 	most := len(perCount) - 1
 	for score := max(0, s.n-most); ; score++ {

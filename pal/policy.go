@@ -19,7 +19,7 @@ type Policy struct {
 	// GPUs. For example, 0.1 accepts bin values up to 10 % above the best. A gang that needs
 	// several nodes gets as few nodes as possible, with bin values up to (1 + RoomForWide/2) × the
 	// best value. If RoomForWide is 0, PAL works as published. Among the nodes that can hold the
-	// gang with the lowest bin, it chooses the node with the most GPUs up to this bin. As
+	// gang with the lowest bin, PAL then chooses the node with the most GPUs up to this bin. As
 	// published, PAL gives a gang that needs several nodes the GPUs with the lowest bins, wherever
 	// they are.
 	RoomForWide float64
@@ -54,8 +54,8 @@ func ParsePolicy(s string) (PolicyName, error) {
 	return ParseName("placement policy", s, Policies()...)
 }
 
-// ParseName returns the name in all that equals s. The error contains what, which says what kind of
-// name s is, and lists all names.
+// ParseName returns the name in `all` that equals s. The error lists all names, and contains
+// `what`, which says what kind of name s is.
 func ParseName[T ~string](what, s string, all ...T) (T, error) {
 	var names []string
 	for _, n := range all {

@@ -253,7 +253,7 @@ func (s *search) groups() []int32 {
 }
 
 // simple reports whether the shortcut for simple searches applies: the search has one member set
-// and one model, and groups is the result of the method groups.
+// and one model, and the parameter `groups` is what the method groups returned.
 func (s *search) simple(groups []int32) bool {
 	return len(s.g.MemberSets) == 1 && s.model != anyModel && len(groups) > 0 && len(s.listed) > 0 && &groups[0] == &s.listed[0]
 }

@@ -105,8 +105,8 @@ func (c *Cluster) occupants(group int32) (on []presence) {
 	return on
 }
 
-// occupancy records which occupant has a part. If the occupant is unknown, now is the zero
-// Occupant. If a search takes the part in a what-if, before is the previous occupant, until the
+// occupancy records which occupant has a part. If the occupant is unknown, `now` is the zero
+// Occupant. If a search takes the part in a what-if, `before` is the previous occupant, until the
 // search releases the part.
 type occupancy struct{ now, before Occupant }
 
@@ -123,7 +123,7 @@ func (c *Cluster) SetOccupant(gpu int, o Occupant) {
 	*t = occupancy{now: o}
 }
 
-// occupant returns a member of the gang that has this number of parts, as an occupant of a GPU.
+// occupant returns the gang as an occupant of a GPU that has this number of parts.
 func (g *Gang) occupant(parts int) Occupant {
 	o := Occupant{Gang: g.ID, Class: g.class(), Parts: parts}
 	if g.Sharing != nil {
@@ -132,7 +132,7 @@ func (g *Gang) occupant(parts int) Occupant {
 	return o
 }
 
-// setTaken takes or releases one part for a member of the gang. The parameter parts is the number
+// setTaken takes or releases one part for a member of the gang. The parameter `parts` is the number
 // of parts that the member has.
 func (c *Cluster) setTaken(gpu int, taken bool, g *Gang, parts int) {
 	if !c.Shared(gpu) {
@@ -184,8 +184,8 @@ func (c *Cluster) AllAmount() (n float64) {
 }
 
 // LargestShare returns the size of the largest instance in the given device groups, as a fraction
-// of a whole GPU. If of is nil, it considers all groups. A gang that could get parts of different
-// sizes counts as if it got the largest parts. If of contains no group, the result is 0.
+// of a whole GPU. If `of` is nil, all groups count. A gang that could get parts of different sizes
+// counts as if it got the largest parts. If `of` contains no group, the result is 0.
 func (c *Cluster) LargestShare(of []bool) (most float64) {
 	for i := range c.groups {
 		if of == nil || of[i] {
@@ -294,8 +294,8 @@ const tableModel = "V100"
 // to be asTurns.
 const asTurns = 1
 
-// knownCost returns the cost that the occupant by causes for the occupant of, as known from earlier
-// runs or measurements. If the cost is unknown, it returns asTurns.
+// knownCost returns the cost that the occupant `by` causes for the occupant `of`, as known from
+// earlier runs or measurements. If the cost is unknown, it returns asTurns.
 func (c *Cluster) knownCost(group int32, of, by Occupant) float64 {
 	tabled := c.costs != nil || strings.Contains(c.models[c.groups[group].model].name, tableModel)
 	if !tabled && of.Sharing.Slower[by.Class] == 0 {
@@ -410,7 +410,7 @@ func (c *Cluster) mostOf(group int32, g *Gang, n int) int {
 	return min(n, most)
 }
 
-// apart hides parts from searches until back is called. Each GPU then shows only as many parts as
+// apart hides parts from searches until `back` is called. Each GPU then shows only as many parts as
 // the gang can get. The earlier occupant of a hidden part does not count as a neighbour.
 func (c *Cluster) apart(g Gang) (back func()) {
 	if g.Sharing == nil {

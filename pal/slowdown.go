@@ -37,7 +37,7 @@ func (s *search) predict(members []Member) Placement {
 }
 
 // reach returns the tier over which members communicate. Replicas do not communicate with each
-// other, so for replicas it is the widest tier within one member.
+// other, so reach returns the widest tier within one replica.
 func (s *search) reach(members []Member) (t Tier) {
 	if !s.g.Replicas {
 		return s.tier(members)

@@ -96,9 +96,9 @@ type Market struct {
 	// A fast model is expensive for a gang that gains less from it than other gangs do. A model
 	// without a price costs 1.
 	Prices Speeds
-	// Congestion says, for each model, how much it costs the waiting gangs that could use the model
-	// if the gang uses a GPU of price 1 for one second. The cost is in seconds of the gang itself.
-	// If Congestion is empty, no gang waits, and each gang runs on the GPUs on which it is fastest.
+	// Congestion is, for each model, the cost to the waiting gangs that could use the model if the
+	// gang uses a GPU of price 1 for one second. The cost is in seconds of the gang itself. If
+	// Congestion is empty, no gang waits, and each gang runs on the GPUs on which it is fastest.
 	Congestion map[string]float64
 	// Own is the gang's own contribution to the congestion of each model that it can use.
 	Own float64
@@ -174,8 +174,8 @@ func (f *Found) onModels(g Gang, p Policy) (all []OnModel) {
 	return all
 }
 
-// markModel marks the models of the placement. If a faster model had free GPUs, it sets the reason
-// why the gang did not get them.
+// markModel marks the models of the placement. If a faster model had free GPUs, markModel sets the
+// reason why the gang did not get them.
 func (d *Decision) markModel() {
 	taken, fastest := -1, -1
 	for i := range d.Models {

@@ -10,8 +10,8 @@ import "slices"
 type SpreadOver struct {
 	// Weight is relative to the weights of the member set's other spreads.
 	Weight float64
-	// Values contains, for each device group, the number of the attribute's value on the group's
-	// node. Numbers begin at 0, and -1 means that the node lacks the attribute.
+	// Values contains, for each device group, the index of the attribute's value on the group's
+	// node. Indices begin at 0, and -1 means that the node lacks the attribute.
 	Values []int
 	// Targets is the number of members that should run on nodes with each value. Have is the number
 	// of members that already run on nodes with each value, without the members to place.
@@ -32,7 +32,7 @@ func (o *SpreadOver) boost(value, used int) float64 {
 // spread places the gang member by member. Each member goes to the nodes with the highest boost. Of
 // these nodes, a replica goes to the nodes with the fewest members of its set. Among the remaining
 // nodes, the lowest cost wins. The result is nil if no member set must be spread, or if the gang
-// does not fit when it is spread. The caller then places the gang without spreads.
+// does not fit when it is spread.
 func (s *search) spread() []Member {
 	if !s.spreads() {
 		return nil
@@ -212,8 +212,8 @@ func (a *areas) next(s *search, set MemberSet) (placedPart, bool) {
 	return placedPart{}, false
 }
 
-// most returns the most desirable value in at. If below is not nil, it considers only values that
-// are less desirable than below.
+// most returns the most desirable value in `at`. If `below` is not nil, only values that are less
+// desirable than `below` count.
 func (a *areas) most(at []wanted, below *wanted) (most wanted, ok bool) {
 	for g, w := range at {
 		if a.of[g] >= 0 && (below == nil || below.more(w)) && (!ok || w.more(most)) {

@@ -26,31 +26,31 @@ type Config struct {
 	// If Preemptible is set, gangs may be stopped and moved; if Migratable is set, gangs may be
 	// moved. The queue's options must also allow stops or moves.
 	Preemptible, Migratable bool
-	// MovesPerHour limits how many gangs are moved per hour; 0: no limit.
+	// MovesPerHour limits how many gangs are moved per hour; 0 means no limit.
 	MovesPerHour int
 	// CheckpointS is the time between the checkpoints of a gang, in seconds; the queue knows this
 	// time. A gang that is stopped loses its work since the last checkpoint. If CheckpointS is 0,
 	// gangs lose no work.
 	CheckpointS float64
-	// RestartCostS is the restart cost that the queue assumes; 0: RestartS.
+	// RestartCostS is the restart cost that the queue assumes; 0 means RestartS.
 	RestartCostS float64
 	// StartS returns how long, at each start, a gang holds its GPUs before it works, in addition to
-	// RestartS; nil: 0.
+	// RestartS; nil means 0.
 	StartS func() float64
 	// StopS is how long a preempted gang holds its GPUs after its work has stopped.
 	StopS float64
 	// EndS is how long a gang holds its GPUs after it has done its work.
 	EndS float64
-	// Gang makes the gang of a job; nil: [GangOf].
+	// Gang makes the gang of a job; nil means [GangOf].
 	Gang func(trace.Job) pal.Gang
 	// Slower returns the factor by which job i takes longer on the placement than the placement's
-	// cost predicts. Slower is for jobs whose speeds the queue does not know; nil: there are no
-	// such jobs.
+	// cost predicts. Slower is for jobs whose speeds the queue does not know; nil means there are
+	// no such jobs.
 	Slower func(i int, p pal.Placement) float64
 	// Repace is called when job i starts on the placement and when the job leaves, and returns the
 	// jobs whose speeds change. If Repace is nil, no job changes the speed of another one.
 	Repace func(i int, p pal.Placement, starts bool) []Pace
-	// Estimate is the queue's estimate of a job's work; nil: there are no estimates.
+	// Estimate is the queue's estimate of a job's work; nil means there are no estimates.
 	Estimate func(i int, j trace.Job) time.Duration
 	// Progress returns the progress that job i reports after the fraction done of its work, both
 	// from 0 to 1. If the result is below 0, the job reports nothing. [queue.NextReport] decides
@@ -59,10 +59,10 @@ type Config struct {
 	Failures Failures
 	Seed     uint64
 	// Windows returns the current and the next windows, and the time when Windows must be called
-	// again; nil: there are no windows.
+	// again; nil means there are no windows.
 	Windows func(now time.Duration) (ws []queue.Window, until time.Duration)
-	// RoundS delays all events to the next multiple of RoundS seconds, as in the PAL artifact; 0:
-	// no delay.
+	// RoundS delays all events to the next multiple of RoundS seconds, as in the PAL artifact; 0
+	// means no delay.
 	RoundS float64
 	// More returns one further job. After the end of the trace, the engine calls More for the next
 	// arrival until all jobs of the trace have finished, as the artifact does. Results do not
@@ -169,7 +169,7 @@ func (c Config) engine() (*engine, error) {
 	return e, nil
 }
 
-// GangOf is a job's gang.
+// GangOf returns the gang of a job.
 func GangOf(j trace.Job) pal.Gang {
 	if j.Groups == nil && j.MemberGPUs <= 1 {
 		g := pal.SingleGPUs(j.ID, j.Class, j.GPUs)
@@ -198,7 +198,7 @@ func (e *engine) add(j trace.Job) error {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// nextTime is the time of the next event, arrival or wake-up.
+// nextTime returns the time of the next event, arrival or wake-up.
 func (e *engine) nextTime() (time.Duration, bool) {
 	at, ok := e.events.nextAt()
 	if e.next < len(e.jobs) {

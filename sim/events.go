@@ -13,10 +13,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// event belongs to a job or to a GPU. If gpu is negative, the job's run ends, its GPUs come free,
-// or the job reports its progress; simJob.event and simJob.asked distinguish these cases. If gpu is
-// not negative, the GPU fails or is repaired. The engine of plain Nomad uses gpu differently: see
-// nomadEngine.happen.
+// event belongs to a job or to a GPU. A negative gpu stands for an event of a job: its run ends,
+// its GPUs come free, or it reports its progress; simJob.event and simJob.asked distinguish these
+// cases. Otherwise, the GPU of that number fails or is repaired. The engine of plain Nomad uses gpu
+// differently: see nomadEngine.happen.
 type event struct {
 	at     time.Duration
 	seq    int64
@@ -93,7 +93,7 @@ type faults struct {
 	on   map[int]int // job on each GPU; nil if no GPU can fail
 	// failures is the number of failures that took a GPU down.
 	failures int
-	// inVain is the number of failures, of any GPU, since a gang last kept some work or ended.
+	// inVain counts the failures, of any GPU, since a gang last saved some work or ended.
 	inVain int
 }
 
@@ -120,8 +120,8 @@ func (f *faults) occupy(job int, p pal.Placement, on bool) {
 	}
 }
 
-// nextFailure draws the next GPU to fail and the time. If the GPU is already down then, the failure
-// has no effect.
+// nextFailure draws which GPU fails next, and when. If that GPU is already down, the failure has no
+// effect.
 func (e *engine) nextFailure() {
 	n := e.Cluster.NumGPUs()
 	gap := e.faults.rand.ExpFloat64() * e.Failures.MTBFH * 3600 / float64(n)
@@ -137,8 +137,8 @@ func (e *engine) unlessNever(s float64, ev event) {
 	}
 }
 
-// onlyFailures reports whether no more jobs arrive, and GPUs have failed more than hopeless times
-// since a gang last kept some work. Either GPUs fail too often for the remaining gangs, or these
+// onlyFailures reports whether no more jobs arrive, and GPUs have failed more than `hopeless` times
+// since a gang last saved some work. Either GPUs fail too often for the remaining gangs, or these
 // gangs can never start.
 func (e *engine) onlyFailures() bool {
 	if e.faults.inVain <= hopeless || e.next < len(e.jobs) {

@@ -15,19 +15,19 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// Nomad is a run under plain Nomad as it behaves without a placer. Nomad places every allocation as
-// soon as it fits, on a random GPU of the node with the best score. The score depends on CPU and
-// memory only, not on GPUs. Allocations that do not fit stay in a blocked evaluation. When GPUs
-// come free, Nomad tries all blocked evaluations, oldest first, and reserves nothing for
-// allocations that do not fit (seen on 1.11.3). A gang starts to work when all its allocations run;
-// until then, its running allocations hold their GPUs.
+// Nomad is a run under plain Nomad, without a placer. Nomad places every allocation as soon as it
+// fits, on a random GPU of the node with the best score. The score depends on CPU and memory only,
+// not on GPUs. Allocations that do not fit stay in a blocked evaluation. When GPUs come free, Nomad
+// tries all blocked evaluations, oldest first, and reserves nothing for allocations that do not fit
+// (seen on 1.11.3). A gang starts to work when all its allocations run; until then, its running
+// allocations hold their GPUs.
 type Nomad struct {
 	Jobs    []trace.Job
 	Cluster *pal.Cluster
 	// Spread selects Nomad's spread algorithm instead of bin packing.
 	Spread bool
-	// RendezvousS is how long an incomplete gang holds its GPUs before its
-	// program gives up and all its allocations start again; 0: forever.
+	// RendezvousS is how long an incomplete gang holds its GPUs before its program gives up and all
+	// its allocations start again; 0 means forever.
 	RendezvousS float64
 	// StartS is how long a complete gang holds its GPUs before it works.
 	StartS float64
@@ -69,8 +69,8 @@ type nomadEngine struct {
 	givenUp  int     // number of times that gangs gave up since a gang last began or ended
 }
 
-// Run simulates until every job has finished, or until the rest are deadlocked. Outcome.Stuck
-// counts the jobs that never finish because of a deadlock.
+// Run simulates until every job has finished, or until all remaining jobs are deadlocked.
+// Outcome.Stuck counts the jobs that never finish because of a deadlock.
 func (n Nomad) Run() (Outcome, error) {
 	e := newNomadEngine(n)
 	for _, j := range n.Jobs {
@@ -198,8 +198,8 @@ func (e *nomadEngine) anyHas(gpus int) bool {
 	return gpus < len(e.withFree) && slices.ContainsFunc(e.withFree[gpus:], func(groups int) bool { return groups > 0 })
 }
 
-// unblock tries every blocked evaluation, oldest first. If again is not -1, the evaluation of job
-// again is the last. unblock stops when no GPU is free. evaluate appends jobs that block again to
+// unblock tries every blocked evaluation, oldest first. If `again` is not -1, the evaluation of
+// that job comes last. unblock stops when no GPU is free. evaluate appends jobs that block again to
 // e.blocked, which reuses the slice.
 func (e *nomadEngine) unblock(again int) {
 	waiting := e.blocked
@@ -216,7 +216,8 @@ func (e *nomadEngine) unblock(again int) {
 	}
 }
 
-// evaluate places the allocations of a job that fit. If some do not fit, the job blocks.
+// evaluate places the allocations of a job that fit. If some do not fit, the job's evaluation is
+// blocked.
 func (e *nomadEngine) evaluate(i int) {
 	j := &e.jobs[i]
 	before := len(j.members)
@@ -291,10 +292,11 @@ func (e *nomadEngine) bestNode(j *nomadJob, set int, nodes *nodeOrder) int {
 	return best
 }
 
-// score is Nomad's score of the node after the allocation. Usually, the score is the fit, from 0 to
-// 1: structs.ScoreFitBinPack or ScoreFitSpread, divided by 18. If the node already runs allocations
-// of the task group, the score is the mean of the fit and the job anti-affinity. The model assumes
-// that an allocation needs the same share of the node's CPU and memory as of its GPUs.
+// score returns Nomad's score of the node after the allocation is placed. Usually, the score is the
+// fit, from 0 to 1: structs.ScoreFitBinPack or ScoreFitSpread, divided by 18. If the node already
+// runs allocations of the task group, the score is the mean of the fit and the job anti-affinity.
+// The model assumes that an allocation needs the same share of the node's CPU and memory as of its
+// GPUs.
 func (e *nomadEngine) score(j *nomadJob, set, g int) float64 {
 	_, n := e.Cluster.GroupGPUs(g)
 	group := j.gang.MemberSets[set]

@@ -21,9 +21,9 @@ type Outcome struct {
 	Samples     []Sample
 	MakespanS   float64
 	// Stuck is the number of jobs that never finish: gangs that fit nowhere, that can never start
-	// because of a limit, or that lose all their work because GPUs fail too often. Gangs that come
-	// after such a gang also count. Under plain Nomad, Stuck also counts gangs that hold GPUs and
-	// wait for each other.
+	// because of a limit, or that lose all their work because GPUs fail too often. Gangs that
+	// depend on such a gang also count. Under plain Nomad, Stuck also counts gangs that hold GPUs
+	// and wait for each other.
 	Stuck int
 }
 

@@ -23,7 +23,8 @@ type Policy struct {
 	// any gang.
 	Queue    queue.Options
 	Preempts bool
-	// Estimate makes the queue's estimates of run times from a seed; nil: the estimates of Config.
+	// Estimate makes the queue's estimates of run times from a seed; nil means the estimates of
+	// Config.
 	Estimate func(seed uint64) Estimate
 	// Nomad is set for plain Nomad, whose jobs, cluster and seed come from Config.
 	Nomad *Nomad
@@ -31,7 +32,7 @@ type Policy struct {
 	Engine func(Config) (Outcome, error)
 }
 
-// Estimate returns the queue's estimate of a job's work; 0: no estimate.
+// Estimate returns the queue's estimate of a job's work; 0 means no estimate.
 type Estimate = func(i int, j trace.Job) time.Duration
 
 // Unbounded is a limit on waiting that no simulation reaches.
@@ -93,8 +94,8 @@ func Wrong(f float64, seed uint64) Estimate {
 	}
 }
 
-// Reporting returns a function for [Config.Progress] with which a share of the jobs report the
-// progress that they have made.
+// Reporting returns a function for [Config.Progress] that makes a share of the jobs report their
+// progress.
 func Reporting(share float64, seed uint64) func(i int, done float64) float64 {
 	return func(i int, done float64) float64 {
 		if rand.New(rand.NewPCG(^seed, uint64(i))).Float64() >= share {
@@ -120,7 +121,7 @@ func Users(seed uint64) Estimate {
 	}
 }
 
-// asWritten rounds a time up to the next time that people write, such as 30 minutes or 1 day.
+// asWritten rounds a duration up to the next value that people write, such as 30 minutes or 1 day.
 func asWritten(d time.Duration) time.Duration {
 	const day, week = 24 * time.Hour, 7 * 24 * time.Hour
 	for _, round := range []time.Duration{15 * time.Minute, 30 * time.Minute, time.Hour, 2 * time.Hour, 4 * time.Hour,

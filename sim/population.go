@@ -17,7 +17,7 @@ import (
 type Population struct {
 	Nodes, GPUsPerNode int
 	Scores             [][pal.NumClasses]pal.PMScore
-	// RackNodes is the number of nodes per rack; 0: racks are unknown.
+	// RackNodes is the number of nodes per rack; 0 means racks are unknown.
 	RackNodes int
 }
 

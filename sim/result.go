@@ -17,8 +17,7 @@ package sim
 
 import "github.com/nomad-pal/nomad-pal/pal"
 
-// JobResult is the outcome of one job. Times are seconds since the trace began;
-// -1: never.
+// JobResult is the outcome of one job. Times are seconds since the trace began; -1 means never.
 type JobResult struct {
 	ID     string
 	Class  pal.AppClass

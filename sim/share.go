@@ -28,7 +28,7 @@ func (e *engine) recall(i int) {
 // new cost.
 type pace struct{ worked, left, cost float64 }
 
-// leftAfter is the work that remains after the run has worked for the given number of seconds.
+// leftAfter returns the work that remains after the run has worked for the given number of seconds.
 func (j *simJob) leftAfter(worked float64) float64 {
 	p := j.pace[0]
 	for _, q := range j.pace[1:] {

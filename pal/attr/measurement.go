@@ -65,7 +65,7 @@ func FormatMeasurements(ms []Measurement) string {
 }
 
 // ParseMeasurements reads what [FormatMeasurements] wrote, and refuses a text that exceeds the
-// limits above. Errors name the entry and the field.
+// limits above. Each error names the entry and the field.
 func ParseMeasurements(s string) ([]Measurement, error) {
 	if s == "" {
 		return nil, nil

@@ -11,8 +11,8 @@ import (
 // Environment variables by which a task requests a measurement of its GPUs. The command nomad-pal
 // measure sets these variables.
 const (
-	// EnvReservation identifies the reservation: the device plugin gives each task its own secret
-	// ticket.
+	// EnvReservation holds a secret ticket, by which the device plugin identifies the task's
+	// reservation.
 	EnvReservation = "NOMAD_PAL_RESERVATION"
 	// EnvMeasure, with any value, asks the device plugin for one measurement of the GPUs that the
 	// task has reserved. The task itself must not use these GPUs.
@@ -30,11 +30,11 @@ type Account struct {
 	Last string `json:"last,omitempty"`
 	// Problem is why the last session gave no result; "" if it gave a result.
 	Problem string `json:"problem,omitempty"`
-	// Provisional is set if not all GPUs of the node were measured together. The GPU was then
-	// cooler than in a job that uses the whole node.
+	// Provisional is set if not all GPUs of the node were measured together. Such a GPU was cooler
+	// during its measurement than in a job that uses the whole node.
 	Provisional bool `json:"provisional,omitempty"`
 	// Uncapped is set if nothing limited the clocks in class A, so the GPU did not reach its power
-	// limit. The time of class A then says little about jobs that reach the limit.
+	// limit. If Uncapped is set, the time of class A says little about jobs that reach the limit.
 	Uncapped bool `json:"uncapped,omitempty"`
 	// Unable is why the device plugin never measures the GPU; "" if the plugin measures this GPU.
 	Unable string `json:"unable,omitempty"`

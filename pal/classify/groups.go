@@ -15,8 +15,8 @@ import (
 // (K-means with K = 3, as PAL and its successors do). No group has class D, because the memory
 // group contains both jobs that stream memory and jobs that access memory at random.
 type Groups struct {
-	// Counters is set if the two axes are compute and memory activity. If Counters is not set, the
-	// axes are the power drawn and the negated share of time at the power cap.
+	// Counters is set if the jobs were grouped by compute and memory activity. If Counters is not
+	// set, the jobs were grouped by the power drawn and the negated share of time at the power cap.
 	Counters bool
 	Centers  [3][2]float64 // by class: A, B, C
 }
@@ -25,8 +25,8 @@ type Groups struct {
 const MinJobs = 20
 
 // Learn groups the jobs that have enough readings. If all of these jobs have compute and memory
-// counters, Learn uses the counters. Otherwise, Learn uses the power. Learn returns an error if
-// fewer than [MinJobs] jobs have enough readings, or if the jobs do not form three groups.
+// counters, Learn uses the counters. Otherwise, Learn uses the power drawn. Learn returns an error
+// if fewer than [MinJobs] jobs have enough readings, or if the jobs do not form three groups.
 //
 // The order of the jobs does not change the groups: K-means starts from the least compute-bound
 // job, from the job farthest from that job, and from the job farthest from these two.
@@ -181,7 +181,7 @@ func (g Groups) Judge(f Features) (v Verdict, ok bool) {
 }
 
 // Judge returns the class of the job with features f. Judge compares the job with groups of other
-// jobs or, if the other jobs form no groups, with fixed thresholds. The string by describes the
+// jobs or, if the other jobs form no groups, with fixed thresholds. The string `by` describes the
 // method that Judge used.
 func Judge(jobs []Features, f Features) (v Verdict, by string, ok bool) {
 	if g, err := Learn(jobs); err == nil {

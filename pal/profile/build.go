@@ -43,7 +43,7 @@ const (
 
 // Build calibrates the samples. prev is the profile in use; nil means that there is none. The new
 // version follows prev's version, and hysteresis depends on prev's classes. If nothing changed,
-// Build returns prev itself. Errors name the sample's GPU.
+// Build returns prev itself. Each error names the GPU of the sample.
 //
 // Phases:
 //
@@ -200,7 +200,7 @@ func (s Sample) check() error {
 }
 
 // combine takes the median of repetitions. With three or more repetitions, the noise is computed
-// from their scatter. With fewer repetitions, it is the largest noise that the samples state.
+// from their scatter. With fewer repetitions, the noise is the largest that the samples state.
 func combine(gpu string, reps []Sample) reading {
 	times := make([]float64, len(reps))
 	r := reading{gpu: gpu}

@@ -27,7 +27,7 @@ func (p *Profile) Encode() []byte {
 }
 
 // Parse reads what [Profile.Encode] wrote, and checks it, because an incomplete or wrong profile
-// must not be used. Errors name the group or the GPU.
+// must not be used. Each error names the group or the GPU.
 func Parse(data []byte) (*Profile, error) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	p := &Profile{}

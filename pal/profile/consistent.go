@@ -13,7 +13,7 @@ import (
 )
 
 // Consistent removes the GPUs that [Build] would refuse: GPUs with malformed or contradictory
-// samples, or with an impossible time. The result problems lists the removed GPUs, with the
+// samples, or with an impossible time. The result `problems` lists the removed GPUs, with the
 // reasons.
 func Consistent(samples []Sample) (kept []Sample, problems []string) {
 	type seen struct {
@@ -51,7 +51,7 @@ func Consistent(samples []Sample) (kept []Sample, problems []string) {
 	return kept, problems
 }
 
-// dropImplausible adds the GPUs with an impossible time to problem. Dropping a GPU moves the
+// dropImplausible adds the GPUs with an impossible time to `problem`. Dropping a GPU moves the
 // medians of its groups, so dropImplausible checks these groups again.
 func dropImplausible(samples []Sample, problem map[string]string) {
 	groups, err := groupSamples(samples)

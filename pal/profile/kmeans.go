@@ -84,8 +84,8 @@ func (d *distinct) mean(lo, hi int) float64 {
 }
 
 // cost returns the inertia of one cluster of the distinct values lo…hi-1: Σx² − (Σx)²/n. The cost
-// is computed from prefix sums, in constant time. The result is at least 0, because rounding can
-// make the difference negative.
+// is computed from prefix sums, in constant time. The result is at least 0, even if rounding makes
+// the difference negative.
 func (d *distinct) cost(lo, hi int) float64 {
 	if hi-lo < 2 {
 		return 0
@@ -117,15 +117,15 @@ func (d *distinct) bestStarts(k int) []int {
 	return starts
 }
 
-// layer is one step of the dynamic program. The slice prev has the costs without the last cluster,
-// next has the costs with this cluster, and split has the start of this cluster.
+// layer is one step of the dynamic program. The slices prev and next have the costs without and
+// with the last cluster; split has the start of this cluster.
 type layer struct {
 	prev, next []float64
 	split      []int32
 }
 
-// fill computes next[lo…hi]. The best split lies between from and to, and never falls as the number
-// of values grows.
+// fill computes next[lo…hi]. The best split lies between `from` and `to`, and never falls as the
+// number of values grows.
 func (d *distinct) fill(l layer, lo, hi, from, to int) {
 	if lo > hi {
 		return
@@ -183,7 +183,7 @@ func Silhouette(values []float64, c Clustering) float64 {
 	return total / float64(len(values))
 }
 
-// distanceSum returns the sum of |v−x| over the values x in asc. The slice prefix has the prefix
+// distanceSum returns the sum of |v−x| over the values x in asc. The slice `prefix` has the prefix
 // sums of asc.
 func distanceSum(asc, prefix []float64, v float64) float64 {
 	n := len(asc)

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// MaxClass is the last variability class. MaxClass includes all further bins (k-means with many
-	// outliers) and unmeasured GPUs, so every GPU has a class of at most MaxClass.
+	// MaxClass is the last variability class. Bins beyond the last class (k-means with many
+	// outliers) and unmeasured GPUs also have this class.
 	MaxClass = 5
 	// Format names the JSON form of a [Profile].
 	Format = "nomad-pal/profile/1"
@@ -73,8 +73,8 @@ type Options struct {
 	// Created is the time of the calibration in RFC 3339; Build stores it unchanged.
 	Created string `json:"-"`
 	// Known contains the model of each existing GPU, by the GPU's id. The profile also lists the
-	// GPUs that have no sample, with an empty list of entries. For such GPUs, Lookup returns the
-	// last class.
+	// GPUs that have no sample, with an empty list of entries. For GPUs without a sample, Lookup
+	// returns the last class.
 	Known map[string]string `json:"-"`
 }
 
@@ -178,7 +178,8 @@ type Entry struct {
 	// Pending is the class that one session has indicated, with a score beyond the hysteresis. If a
 	// second session goes in the same direction, the class changes. 0 means no class.
 	Pending int `json:"pending,omitempty"`
-	// Unmeasured is set if the GPU has no measurement. Then Score is 0 and Class is MaxClass.
+	// Unmeasured is set if the GPU has no measurement. If Unmeasured is set, Score is 0 and Class
+	// is MaxClass.
 	Unmeasured bool `json:"-"`
 }
 

@@ -12,7 +12,6 @@ import (
 )
 
 // Rate is how fast the GPUs of a model run an application: the median of their measured rates.
-// Unlike times, rates are comparable across models.
 type Rate struct {
 	Model string       `json:"model"`
 	App   pal.AppClass `json:"app"`

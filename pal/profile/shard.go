@@ -17,8 +17,8 @@ import (
 	"strings"
 )
 
-// ShardBytes is the default size of a shard's data. A Nomad Variable holds 64 KiB, keys and values
-// together.
+// ShardBytes is the default size of a shard's data. A Nomad Variable can hold at most 64 KiB, keys
+// and values together.
 const ShardBytes = 60 << 10
 
 // shardOverhead is an upper bound for the size of a shard's items other than data.
@@ -35,7 +35,7 @@ type Shard map[string]string
 // fill the placer's memory.
 const maxProfile = 1 << 30
 
-// Shards cuts the packed profile into pieces of at most max bytes, including the items' names; 0
+// Shards cuts the packed profile into pieces of at most `max` bytes, including the items' names; 0
 // means [ShardBytes].
 func (p *Profile) Shards(max int) ([]Shard, error) {
 	max = cmp.Or(max, ShardBytes)

@@ -31,7 +31,7 @@ func Quantile(asc []float64, p float64) float64 {
 }
 
 // RobustSigma returns the standard deviation, estimated from the median absolute deviation from
-// center.
+// `center`.
 func RobustSigma(xs []float64, center float64) float64 {
 	dev := make([]float64, len(xs))
 	for i, x := range xs {

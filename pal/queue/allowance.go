@@ -74,8 +74,8 @@ func (c comeback) compare(o comeback) int {
 	return cmp.Or(cmp.Compare(c.at, o.at), cmp.Compare(c.much, o.much))
 }
 
-// opens returns the first time at which the unused part of the limit is at least much. ok is false
-// if that time is unknown. Call opens for gangs in the order of the queue.
+// opens returns the first time at which the unused part of the limit is at least `much`. ok is
+// false if that time is unknown. Callers must call opens in the order of the queue.
 func (a *allowance) opens(much float64) (at time.Duration, ok bool) {
 	const rounding = 1e-9 // more than the rounding errors of sums of parts of GPUs
 	for len(a.ends) > 0 && (a.ends[0].at <= a.now || a.left+rounding < much) {
@@ -87,7 +87,7 @@ func (a *allowance) opens(much float64) (at time.Duration, ok bool) {
 }
 
 // allowances predicts when limits let gangs start. Each gang is assumed to end at the start of the
-// range predicted for its end or, if late is set, at the end of this range. A gang without a
+// range predicted for its end or, if `late` is set, at the end of this range. A gang without a
 // predicted end never frees its part of a limit.
 type allowances struct {
 	p    *asker
@@ -115,7 +115,7 @@ func (p *asker) allowances(late bool) *allowances {
 	return as
 }
 
-// allowance returns the allowance of a limit whose unused part is left.
+// allowance returns the allowance of a limit whose unused part is `left`.
 func (as *allowances) allowance(b ceiling, left float64) *allowance {
 	a := as.of[b]
 	if a == nil {
@@ -125,8 +125,8 @@ func (as *allowances) allowance(b ceiling, left float64) *allowance {
 	return a
 }
 
-// ends returns the predicted end of a gang. If the gang waits, it is assumed to start at the given
-// time (starts). ok is false if the end is unknown.
+// ends returns the predicted end of a gang. If the gang waits, it is assumed to start at the time
+// `starts`.
 func (as *allowances) ends(v *entry, starts time.Duration) (at time.Duration, ok bool) {
 	if v.state == stopping {
 		return as.p.now, true
@@ -167,7 +167,7 @@ func (as *allowances) start(e *entry) (at time.Duration, ok bool) {
 	return at, true
 }
 
-// span is a predicted range of time. to is 0 if the range is unknown.
+// span is a predicted range of time. `to` is 0 if the range is unknown.
 type span struct{ from, to time.Duration }
 
 // underLimits returns, for each gang that waits for a limit, the range in which its limits are

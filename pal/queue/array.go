@@ -10,8 +10,8 @@ func (ts *tenancy) overArray(e *entry) bool {
 	return e.job.ArrayParallel > 0 && ts.arrays[e.job.Array] >= e.job.ArrayParallel
 }
 
-// countJob adds sign (1 or -1) to the job counts of the gang's user and array. A gang counts if it
-// runs, if it is about to start, or if other gangs are being stopped for it.
+// countJob adds `sign` (1 or -1) to the job counts of the gang's user and array. A gang counts if
+// it runs, if it is about to start, or if other gangs are being stopped for it.
 func (ts *tenancy) countJob(e *entry, sign int) {
 	e.of.tenant.countUser(e.job.User, 0, sign)
 	if a := e.job.array(); a != "" {

@@ -17,8 +17,7 @@ func (fs *foresight) Told(j Job) bool {
 
 // WaitsIf returns one [Wait] for each of the given run time estimates: what the waiting gang would
 // wait for if its user had given this estimate. If the gang does not wait, WaitsIf returns nil. Ask
-// a clone, because WaitsIf deletes the time since when the gang has declined GPUs (see
-// offeredFrom).
+// a clone, because WaitsIf forgets since when the gang has declined GPUs (see offeredFrom).
 func (q *Queue) WaitsIf(now time.Duration, c *pal.Cluster, id string, estimates ...time.Duration) (ws []Wait) {
 	first := asking(q, now, c)
 	ifTold(q, id, estimates, func(e *entry) {
@@ -47,8 +46,9 @@ func (q *Queue) StartsIf(now time.Duration, c *pal.Cluster, id string, estimates
 	return starts
 }
 
-// ifTold calls ask once for each estimate. During the call, the waiting gang has this estimate, and
-// the place in the queue that follows from it. Afterwards the gang has its original estimate again.
+// ifTold calls `ask` once for each estimate. During the call, the waiting gang has this estimate,
+// and the place in the queue that follows from it. Afterwards the gang has its original estimate
+// again.
 func ifTold(q *Queue, id string, estimates []time.Duration, ask func(e *entry)) {
 	e := q.entries[id]
 	if e == nil || e.state != waiting || len(estimates) == 0 {
@@ -71,8 +71,8 @@ func ifTold(q *Queue, id string, estimates []time.Duration, ask func(e *entry)) 
 }
 
 // RemainingQuantiles returns quantiles of the predicted remaining run time of a gang, at cost 1.
-// The elements of parts are probabilities between 0 and 1. For an unknown gang, RemainingQuantiles
-// returns nil.
+// The elements of `parts` are probabilities between 0 and 1. For an unknown gang,
+// RemainingQuantiles returns nil.
 func (q *Queue) RemainingQuantiles(now time.Duration, id string, parts ...float64) []time.Duration {
 	e := q.entries[id]
 	if e == nil {

@@ -44,7 +44,7 @@ func (p *planner) backfill(e *entry) (pal.Found, bool) {
 }
 
 // besideHead returns a placement for the gang that does not delay the head. A gang does not delay
-// the head if it ends before the head's start, or if it uses other GPUs than the head.
+// the head if it ends before the head's start, or if it uses none of the head's GPUs.
 func (p *planner) besideHead(e *entry) (pal.Found, bool) {
 	f, ok := p.find(e)
 	if !ok || p.head == nil || !p.delays(e, f) {
@@ -150,9 +150,9 @@ func (e ending) frees() []int {
 
 // endings returns when GPUs come free for the head, the earliest time first. A gang frees GPUs when
 // it is expected to end, when it is stopped for the head, or when it gives back members. The call
-// also changes the what-if. Gangs that are being stopped, shrunk or moved leave their GPUs at once,
-// and the gangs that get these GPUs next hold them. The GPUs that are kept for a turn are held as
-// well. The functions in back undo these changes.
+// also changes the what-if. Gangs that are being stopped, shrunk or moved free their GPUs at once,
+// and the gangs that get these GPUs next take them. The GPUs that are kept for a turn are taken as
+// well. The functions in `back` undo these changes.
 func (p *planner) endings(r *reservation) (ends []ending, back []func()) {
 	if p.opt.Preempt {
 		p.levels.relevel(&p.foresight, p.now)
@@ -212,8 +212,8 @@ func sortEndings(ends []ending) {
 	slices.SortFunc(ends, func(a, b ending) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.seq, b.seq)) })
 }
 
-// clear returns the endings with earlier times: gangs on GPUs that are kept for a turn end at the
-// latest when the turn's gang starts. Quotas do not protect these gangs.
+// clear returns the endings, but lets gangs on GPUs that are kept for a turn end no later than
+// `begins`, when the turn's gang starts. Quotas do not protect these gangs.
 func (p *planner) clear(ends []ending, kept map[int]bool, begins time.Duration) []ending {
 	for i, e := range ends {
 		switch n := firstOn(e.placement, kept); {
@@ -247,7 +247,8 @@ func (p *planner) couldStay(r *reservation, e *entry) int {
 
 // spare finds the members that quotas protect from a head that starts at startTime, and puts these
 // members back into the what-if. Only the first len(gone) endings are checked. The function gone[i]
-// puts the members of ends[i] back. The function back removes these members from the what-if again.
+// puts the members of ends[i] back. The function `back` removes these members from the what-if
+// again.
 func (p *planner) spare(r *reservation, ends []ending, gone []func()) (back func()) {
 	if !p.tree.quotas && !p.tenantsFirst() || r.stops == math.MinInt {
 		return func() {}
@@ -308,7 +309,7 @@ func (p *planner) staying(r *reservation, ends []ending) func(ending) int {
 }
 
 // away frees the GPUs of an ending in the what-if, except the GPUs that are kept for a turn. The
-// function back marks these GPUs as taken again.
+// function `back` marks these GPUs as taken again.
 func (p *planner) away(r *reservation, e ending) (back func()) {
 	left := p.leave(e)
 	if r.kept == nil || e.entry == p.turn.by || !e.touches(r.kept) {
@@ -336,7 +337,7 @@ func (p *planner) leave(e ending) (back func()) {
 
 // reserveFor returns a reservation with the predicted start of the head: when and on which GPUs. In
 // the what-if, it ends the running gangs in the order of their expected ends until the head fits.
-// Gangs whose level is worse than stops are stopped. Each further try ends twice as many gangs.
+// Gangs whose level is worse than `stops` are stopped. Each further try ends twice as many gangs.
 // Doubling needs few searches, but the predicted start can be too late.
 func (p *planner) reserveFor(head *entry, stops int) *reservation {
 	r, done := &reservation{head: head, stops: stops}, 0

@@ -104,7 +104,7 @@ type bucket struct {
 	failedUntil time.Duration // a gang of the bucket that ends by this time may fit
 	done        uint64        // number of the last pass in which no more gangs of the bucket are to be tried
 	// from is the next gang that the current pass tries. The pass tries only gangs whose run time
-	// at cost 1 is at most slack. Both fields are valid only in the pass with the number passes.
+	// at cost 1 is at most slack. Both fields are valid only in the pass whose number is `passes`.
 	from   *entry
 	passes uint64
 	slack  time.Duration
@@ -153,8 +153,7 @@ func (b *bucket) Pop() any {
 	return e
 }
 
-// after returns the first gang behind the key k whose expected run time is at most long. It returns
-// nil if there is no such gang.
+// after returns the first gang behind the key k whose expected run time is at most `long`.
 func (b *bucket) after(k key, long time.Duration) *entry {
 	var first *place
 	for i := range b.es {
@@ -190,9 +189,9 @@ type attempt struct {
 	version uint64 // Queue.version
 	head    *entry
 	turn    *turn
-	// first is the gang that was tried. The field starts is the total number of starts before the
+	// first is the gang that was tried. The field `starts` is the total number of starts before the
 	// attempt. Both fields are zero if there was no head, turn, claim or window, because all gangs
-	// of the bucket then fail in the same way. For gangs that share GPUs, starts is always set.
+	// of the bucket then fail in the same way. For gangs that share GPUs, `starts` is always set.
 	first  *entry
 	starts uint64
 }
@@ -210,10 +209,9 @@ func (q *Queue) sign(e *entry) {
 	e.kind = nil
 }
 
-// enqueue adds a gang to its bucket and to the lists of waiting gangs. The gang's expected run time
-// and key are computed here. While the gang waits, its expected run time and key change only
-// because of new history (see resort) or a deadline (see hurry). An elastic gang waits with its
-// full size.
+// enqueue adds a gang to its bucket and to the lists of waiting gangs. While the gang waits, its
+// expected run time and key change only because of new history (see resort) or a deadline (see
+// hurry). An elastic gang waits with its full size.
 func (q *Queue) enqueue(e *entry) {
 	e.state, e.settled, e.offered = waiting, false, -1
 	if e.elastic != nil {
@@ -267,7 +265,7 @@ func memberSets(g pal.Gang) string {
 	return g.Demand()
 }
 
-// all lists the waiting gangs, in no order.
+// all lists the waiting gangs, in no particular order.
 func (bk *book) all() iter.Seq[*entry] {
 	return func(yield func(*entry) bool) {
 		for _, b := range bk.live {
@@ -367,7 +365,7 @@ func (q *Queue) resort() {
 }
 
 // indexByName adds a waiting gang to the index of waiting gangs. The key of the index is the name
-// whose history predicts a gang's run time. The method unindexByName removes the gang.
+// whose history predicts a gang's run time.
 func (fs *foresight) indexByName(e *entry) {
 	by := e.toldBy()
 	e.namePos = len(fs.named[by])

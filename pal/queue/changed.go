@@ -22,13 +22,13 @@ type Change struct {
 	Keeps int
 }
 
-// RoomFor returns a placement for a running gang after the edit, with ok true. If the edit must
-// wait, ok is false, and w contains the reason.
+// RoomFor returns a placement for a running gang after the edit of its job. If the edit must wait,
+// ok is false, and w contains the reason.
 //
 // The gang gets its own GPUs (Own), unless it requests additional GPUs and the head's reservation
-// includes its own GPUs. For other GPUs, the gang counts as submitted now, behind all waiting
-// gangs. The gang gets GPUs of the head's reservation only if it ends before the head needs them.
-// RoomFor decides nothing, and leaves the cluster unchanged.
+// includes its own GPUs. For GPUs that are not its own, the gang waits behind all waiting gangs, as
+// if it were submitted now. The gang gets GPUs of the head's reservation only if it ends before the
+// head needs them. RoomFor decides nothing, and leaves the cluster unchanged.
 func (q *Queue) RoomFor(now time.Duration, c *pal.Cluster, ch Change) (f pal.Found, w Wait, ok bool) {
 	p := asking(q, now, c)
 	defer p.putBack()

@@ -24,8 +24,8 @@ type claim struct {
 }
 
 // reason returns why the claim's gang waits: Stopping if at least one victim is being stopped,
-// otherwise Shrinking. The results stop and shrink list the IDs of the victims that are stopped and
-// shrunk.
+// otherwise Shrinking. The results `stop` and `shrink` list the IDs of the victims that are stopped
+// and shrunk.
 func (c *claim) reason() (r reason.Kind, stop, shrink []string) {
 	for _, v := range c.victims {
 		if len(v.target.Members) > 0 {
@@ -62,7 +62,8 @@ func (q *Queue) enter(c *claim) {
 	q.rebucket(c.by)
 }
 
-// drop ends a claim. The victims still stop, and another gang can get their GPUs: see takeOver.
+// drop ends a claim. The claim's victims still stop, and another gang can get their GPUs: see
+// takeOver.
 func (q *Queue) drop(c *claim) {
 	q.version++
 	q.claims = without(q.claims, c)
@@ -86,7 +87,7 @@ func (ts *tenancy) promise(c *claim, sign int) {
 	ts.countJob(c.by, sign)
 }
 
-// without removes the item one from the list, and returns the list.
+// without returns the list without the item `one`.
 func without[T comparable](list []T, one T) []T {
 	return slices.DeleteFunc(list, func(o T) bool { return o == one })
 }
@@ -110,7 +111,7 @@ func (p *pass) settleClaims() {
 }
 
 // elsewhere looks for GPUs on which a gang with a claim can start now, because stopping its victims
-// can take long. The function look can use the free GPUs and the GPUs that are held for the gang.
+// can take long. The function `look` can use the free GPUs and the GPUs that are held for the gang.
 func (p *pass) elsewhere(c *claim, look func() (pal.Found, bool)) (f pal.Found, ok bool) {
 	defer p.unmark(c.held)()
 	p.promise(c, -1)

@@ -11,7 +11,7 @@ import (
 )
 
 // Clone returns a copy that makes the same decisions as q. Another goroutine can use the copy. No
-// other goroutine must use q during the call, because Clone writes to the entries of q.
+// other goroutine may use q during the call, because Clone writes to the entries of q.
 func (q *Queue) Clone() *Queue {
 	o, opt := *q, *q.opt
 	o.opt, o.foresight.opt, o.tenancy.opt, o.gangKinds.opt = &opt, &opt, &opt, &opt
@@ -65,8 +65,8 @@ type cloner struct {
 	turn      *turn
 }
 
-// of returns the copy of an entry, or nil for nil. The entry's gang can have left the Queue if an
-// earlier decision still refers to it.
+// of returns the copy of an entry, or nil for nil. The entry's gang may have left the Queue while
+// an earlier decision still refers to it.
 func (c *cloner) of(e *entry) *entry {
 	switch {
 	case e == nil:
@@ -90,7 +90,7 @@ func (c *cloner) all(es []*entry) []*entry {
 	return out
 }
 
-// entry turns the entry to into a copy of the entry e.
+// entry makes the entry `to` a copy of the entry e.
 func (c *cloner) entry(to, e *entry, q *Queue) {
 	*to = *e
 	to.of = q.namespaces[e.job.Tenant]

@@ -19,7 +19,7 @@ import (
 const (
 	// enoughBeside is the minimum number of runs for a comparison, both beside a class and alone.
 	enoughBeside = 4
-	// mostOfRun is the minimum fraction of a run for which the run must have had the same company.
+	// mostOfRun is the minimum fraction of a run during which its company must be the same.
 	mostOfRun = 0.75
 	// tableErrs is the error of the table for a single application. The error is the standard
 	// deviation of log(s/t), where s is the application's speed beside a class, and t is the speed
@@ -34,7 +34,7 @@ const (
 // runs and LookAround has not been called yet.
 const nobodyKnows pal.Company = -1
 
-// company records how much time a gang has spent beside each kind of neighbours.
+// company records how much time a gang has spent beside each kind of neighbour.
 type company struct {
 	seen  bool                           // whether with is known
 	with  pal.Company                    // the neighbours that the gang has had since the time at
@@ -138,9 +138,9 @@ func (l logs) variance() float64 {
 
 // Slower returns how much longer a gang runs beside a neighbour than alone, as a factor. The gang
 // has the class `of`, and the neighbour has the class `beside`. The factor combines the earlier
-// runs with the table, weighted by their errors. The result seen is the weight of the runs, from
-// 0.5 to
-// 1. Both results are 0 if there are no runs, or if the runs have less weight than the table.
+// runs with the table, weighted by their errors. The result `seen` is the weight of the runs, from
+// 0.5 to 1. Both results are 0 if there are no runs, or if the runs have less weight than the
+// table.
 func (b RunsBeside) Slower(of, beside pal.AppClass) (slower, seen float64) {
 	if b.Runs == 0 {
 		return 0, 0

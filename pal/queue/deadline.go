@@ -14,12 +14,12 @@ import (
 // because going first would only make others late.
 
 // inDanger decides when a deadline comes into danger: at inDanger × the gang's run time before the
-// deadline. With the factor 2, the gang can wait for as long as it runs, and still end in time.
+// deadline. With the factor 2, a gang can wait for as long as it will run, and still end in time.
 // The run time used is one that nine of ten similar gangs do not exceed.
 const inDanger = 2
 
-// urgency is the span of time in which a waiting gang's deadline is in danger. Before from, there
-// is enough time. After to, the deadline can no longer be met. hurry sets on to true during the
+// urgency is the span of time in which a waiting gang's deadline is in danger. Before `from`, there
+// is enough time. After `to`, the deadline can no longer be met. hurry sets `on` to true during the
 // span.
 type urgency struct {
 	on       bool
@@ -68,7 +68,7 @@ func (q *Queue) hurry(now time.Duration) {
 	}
 }
 
-// nextUrgency calls soon with the times at which deadlines come into danger, and with the times
+// nextUrgency calls `soon` with the times at which deadlines come into danger, and with the times
 // from which deadlines can no longer be met.
 func (bk *book) nextUrgency(soon func(time.Duration)) {
 	for _, e := range bk.dated {
@@ -82,7 +82,7 @@ type Deadline struct {
 	// Of ten gangs that start at StartBy, nine end in time. A gang that starts after LostAt is
 	// expected to be late.
 	StartBy, LostAt time.Duration
-	// Urgent means that the deadline is in danger, so the gang goes first among those of its
+	// Urgent means that the deadline is in danger, so the gang goes first among the gangs of its
 	// tenant and priority. Lost means that the deadline can probably not be met.
 	Urgent, Lost bool
 	// Assumed is the run time that was assumed because there is neither an estimate nor a history.

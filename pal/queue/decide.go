@@ -18,8 +18,8 @@ type pass struct {
 	sorted  int       // value of decided when heads was last sorted
 }
 
-// at returns a planner for questions about the queue and the cluster at the time now. If a question
-// does not need the cluster, c can be nil.
+// at returns a planner for questions about the queue and the cluster at the time `now`. If a
+// question does not need the cluster, c can be nil.
 func (q *Queue) at(now time.Duration, c *pal.Cluster) planner {
 	return planner{finder: finder{Queue: q, whatIf: whatIf{c: c, exclusive: q.opt.Exclusive}, now: now, rooms: map[*fitKind]*room{}, alone: map[beside]*pal.Found{}}}
 }
@@ -138,10 +138,10 @@ func (p *pass) start(e *entry, f pal.Found) {
 //   - Make elastic gangs give back members.
 //   - Stop other gangs.
 //
-// If the gang cannot start in any of these ways, it waits. The first gang that waits for GPUs is
-// the head, which the gangs behind it must not delay. When the walk reaches a gang with a claim,
-// the gang starts if it now fits on other GPUs. A gang with a claim is never the head. If a gang
-// must wait, the walk tries no other gang of its bucket, unless a shorter gang may fit.
+// The first gang that waits for GPUs is the head, which the gangs behind it must not delay. When
+// the walk reaches a gang with a claim, the gang starts if it now fits on other GPUs. A gang with a
+// claim is never the head. If a gang must wait, the walk tries no other gang of its bucket, unless
+// a shorter gang may fit.
 func (p *pass) walk() {
 	p.retries()
 	for {
@@ -194,11 +194,10 @@ func (p *pass) next(b *bucket) *entry {
 	return b.es[0].e
 }
 
-// goOn chooses the gang of the bucket that the pass tries after e. If no gang is left, the pass is
-// done with the bucket. If e would end too late, the next gang is the first gang behind e whose
-// expected run time is within the slack. If e has left the bucket, the next gang is the bucket's
-// new first gang. But if this pass has already skipped gangs of the bucket, the next gang's
-// expected run time must also be within the slack.
+// goOn chooses the gang of the bucket that the pass tries after e. If e would end too late, the
+// next gang is the first gang behind e whose expected run time is within the slack. If e has left
+// the bucket, the next gang is the bucket's new first gang. But if this pass has already skipped
+// gangs of the bucket, the next gang's expected run time must also be within the slack.
 func (p *pass) goOn(b *bucket, e *entry) {
 	first := b.passes != p.passes
 	switch {

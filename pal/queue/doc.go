@@ -48,8 +48,8 @@
 // moves, claims).
 //
 // A gang's GPUs can change while it runs or is being stopped. Before each Decide, the caller
-// reports the exact GPUs of each running or stopping gang ([Queue.SetPlacement]). Reporting the
-// same placement again changes nothing. Gangs whose GPUs cannot have changed need no report.
+// reports the exact GPUs of each running or stopping gang ([Queue.SetPlacement]). Gangs whose GPUs
+// cannot have changed need no report.
 //
 // # What must stay true
 //
@@ -69,9 +69,8 @@
 //     gangs until the question is answered, and update levels and deadlines. Three small effects
 //     are visible to the caller. First, if a question has computed a level, this level is not
 //     computed again before it is due. Second, if [Queue.RoomFor] or [Queue.TenantUse] is asked
-//     about a new namespace, it adds this namespace to the Queue. Third, [Queue.WaitsIf] deletes
-//     the time since when the gang has declined GPUs. So ask a clone if possible, as the placer
-//     does.
+//     about a new namespace, it adds this namespace to the Queue. Third, [Queue.WaitsIf] forgets
+//     since when the gang has declined GPUs. So ask a clone if possible, as the placer does.
 //   - [Queue.Clone] copies everything that the Queue changes in place. clone.go must handle each
 //     new field. In the copy, pointers to entries, claims, buckets, levels and tenants must point
 //     to copies. Slices and maps must be copied, unless the Queue only replaces them as a whole.
@@ -114,15 +113,15 @@
 // levels are powers of 4, so gangs of similar rank seldom stop each other. A preemptible gang can
 // start even on GPUs that are reserved for the head, unless priorities count and its priority is
 // lower than the head's. A preemptible gang can start on reserved GPUs even if the head cannot stop
-// it. The turns of overdue gangs bound the head's wait.
+// it. The turns of overdue gangs limit how long the head waits.
 //
 // Some waiting gangs delay no gang behind them: gangs that could not run even if no other gang ran,
 // gangs that wait for a service to end, and gangs that wait because of a limit or a window.
 // [Default] is the policy of the agent and of the simulator's tables.
 //
 // The Queue predicts the distribution of a gang's remaining run time. The prediction uses the
-// user's estimate or, without an estimate, finished runs of the same name. The runs submitted
-// closest in time to the gang count most. While the gang runs, its reports of progress count too
+// user's estimate or, without an estimate, finished runs of the same name. Runs whose submission is
+// close in time to the gang's count most. While the gang runs, its reports of progress count too
 // ([Queue.Reported]). The order [Adaptive] sorts preemptible gangs by the Gittins index of that
 // distribution, and other gangs by its mean.
 //
@@ -133,7 +132,7 @@
 // # Elastic gangs
 //
 // A gang with [Job.Least] starts with as many members as fit, or with fewer if it then ends sooner.
-// The GPUs of members beyond the least are lent to the gang. The gang grows on GPUs that no waiting
+// The GPUs of members beyond Job.Least are lent to the gang. The gang grows on GPUs that no waiting
 // gang can use. If a waiting gang of the same or a better level needs GPUs, the elastic gang gives
 // members back. The Queue makes elastic gangs give members back before it stops any gang. The
 // comment in elastic.go has the rules.
@@ -154,10 +153,10 @@
 // MaxWait of the beginning of the turn.
 //
 // The Queue meters the GPU time that turns use: the time for which GPUs are kept idle, and the time
-// of gangs that started in their turn. Use above [Options.OverdueShare] of the cluster's GPU time
-// becomes a debt. The share pays off the debt over time, and no new turn begins before the debt is
-// paid. For a gang that could run, the Queue promises the following. N is the number of GPUs in the
-// cluster, T is the length of a turn, and no run is longer than L.
+// of gangs that started in their turn. Any use beyond [Options.OverdueShare] of the cluster's GPU
+// time becomes a debt. The share pays off the debt over time, and no new turn begins before the
+// debt is paid. For a gang that could run, the Queue promises the following. N is the number of
+// GPUs in the cluster, T is the length of a turn, and no run is longer than L.
 //
 //   - A turn starts its gang within MaxWait + L, even if estimates are wrong.
 //   - After a gang has become overdue, its turn begins within a bounded time. The bound is a sum

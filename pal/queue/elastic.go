@@ -14,18 +14,20 @@ import (
 )
 
 // An elastic gang runs with as many members as fit: at least Job.Least, and at most all members of
-// its Gang. The GPUs of members beyond the least are lent to the gang, as in Volcano and KAI:
+// its Gang. The GPUs of members beyond Job.Least are lent to the gang, as in Volcano and KAI:
 //
 //   - An elastic gang starts with as many members as fit, and does not wait until more fit. It
 //     starts with fewer members if it then ends sooner, because their GPUs are closer together or
 //     include no outlier.
 //   - An elastic gang grows on GPUs that no waiting gang can use, if growing saves more than twice
-//     the cost of the restarts. Only savings during the average duration of recent loans count.
-//     Under load, other gangs soon need the GPUs, and then the members restart once more.
+//     the cost of the restarts. Only what the gang saves within the average duration of recent
+//     loans counts. Under load, other gangs soon need the GPUs, and then the members restart once
+//     more.
 //   - An elastic gang shrinks if a waiting gang of the same or a better level can then start. Its
 //     last members end first. The Queue tries to shrink gangs before it stops any gang. If neither
-//     is enough alone, the Queue does both. If the waiting gang's tenant would exceed its quota,
-//     the elastic gang gives back only GPUs by which its own tenant exceeds its quota.
+//     shrinking nor stopping is enough alone, the Queue does both. If the waiting gang's tenant
+//     would exceed its quota, the elastic gang gives back only GPUs by which its own tenant exceeds
+//     its quota.
 //
 // After each start and each change of size, the gang keeps its size for twice the restart cost. A
 // waiting elastic gang counts with all its members in the queue, but a pass also tries to start it
@@ -189,8 +191,8 @@ func (p *finder) asManyAsFit(e *entry, find func(*entry) (pal.Found, bool)) (bes
 }
 
 // closer returns a placement with fewer members that are closer together, if the gang then ends
-// sooner than on best. Otherwise it returns best. For each closer tier, it tries as many members as
-// fit within one domain of the tier.
+// sooner than on `best`. Otherwise it returns best. For each closer tier, it tries as many members
+// as fit within one domain of the tier.
 func (p *finder) closer(e *entry, best pal.Found, find func(*entry) (pal.Found, bool)) pal.Found {
 	all := e.full.MemberSets[0].Members
 	ends := best.Cost() * e.job.Slower(len(best.Members), all)
@@ -251,7 +253,7 @@ func (p *pass) shrinkFor(e *entry, level int) bool {
 	return false
 }
 
-// lenders returns the elastic gangs that can give members back for the waiting gang e of this
+// lenders returns the elastic gangs that can give members back for the waiting gang e of the given
 // level. It also returns the maximum number of GPUs that these gangs can give back together.
 func (p *planner) lenders(e *entry, level int) (from []*entry, lent int) {
 	for _, v := range p.elastics {
@@ -279,10 +281,10 @@ func (e *entry) hasLent() bool {
 	return e.elastic != nil && e.state == running && !e.settled && len(e.placement.Members) > e.job.Least
 }
 
-// lends reports whether a running gang v would give back a member for a waiting gang e, whose level
-// is level. In a turn (level is math.MinInt), v always gives back members. Otherwise, two of three
-// conditions must hold: v's level is not better than e's, e's tenant stays within its quota, v's
-// tenant is above its quota.
+// lends reports whether the running gang v would give back a member for the waiting gang e of the
+// given level. In a turn (the level is math.MinInt), v always gives back members. Otherwise, two of
+// three conditions must hold: v's level is not better than e's, e's tenant stays within its quota,
+// v's tenant is above its quota.
 func (p *planner) lends(v, e *entry, level int, freed freedGPUs) bool {
 	if !v.hasLent() {
 		return false
@@ -291,7 +293,7 @@ func (p *planner) lends(v, e *entry, level int, freed freedGPUs) bool {
 }
 
 // keeps returns how many members the running gang v would keep if it gave back as many as it can
-// for the waiting gang e. The GPUs of the members that v would give back are added to freed.
+// for the waiting gang e. The GPUs of the members that v would give back are added to `freed`.
 func (p *planner) keeps(v, e *entry, level int, freed freedGPUs) (members int) {
 	members = len(v.placement.Members)
 	for ; members > v.job.Least && p.lends(v, e, level, freed); members-- {
@@ -407,8 +409,8 @@ func (p *pass) larger(e *entry) (best pal.Placement, ok bool) {
 	return best, ok
 }
 
-// enlarged returns the placement of the running gang e with the additional members of more. If the
-// members of more do not fit, or if all members together would be too far apart, enlarged returns
+// enlarged returns the placement of the running gang e with the additional members of `more`. If
+// these members do not fit, or if all members together would be too far apart, enlarged returns
 // false.
 func (p *pass) enlarged(e, more *entry) (pal.Placement, bool) {
 	f, ok := p.find(more)
@@ -420,10 +422,10 @@ func (p *pass) enlarged(e, more *entry) (pal.Placement, bool) {
 	return to, e.full.MaxTier == 0 || to.Tier <= e.full.MaxTier
 }
 
-// pays reports whether growing pays for a gang. The gang's remaining run time is was without the
-// growth, and takes with the growth. Growing pays if it saves more than twice the cost of the
-// restarts while the GPUs are lent. If the gang is expected to give the GPUs back before it ends,
-// it must restart twice.
+// pays reports whether growing pays for a gang. The parameters `was` and `takes` are the gang's
+// remaining run times without and with the growth. Growing pays if it saves more than twice the
+// cost of the restarts while the GPUs are lent. If the gang is expected to give the GPUs back
+// before it ends, it must restart twice.
 func (p *pass) pays(e *entry, was, takes float64) bool {
 	lasts, restarts := takes, 1.0
 	if l := float64(max(p.lentFor, p.now-p.wantedAt)); p.lentFor > 0 && l < takes {
@@ -468,8 +470,8 @@ func (q *Queue) Settled(id string) {
 	}
 }
 
-// resizesFrom calls soon with each time at which an elastic gang may begin to shrink or grow. The
-// parameter waiting reports whether gangs wait.
+// resizesFrom calls `soon` with each time at which an elastic gang may begin to shrink or grow. The
+// parameter `waiting` reports whether gangs wait.
 func (l *lending) resizesFrom(elastics []*entry, waiting bool, now time.Duration, soon func(time.Duration)) {
 	for _, e := range elastics {
 		n := len(e.placement.Members)

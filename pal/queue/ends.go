@@ -72,8 +72,8 @@ func (p *finder) remainingRange(e *entry) (least, most time.Duration, ok bool) {
 	return least, e.bounded(p.now, most), ok
 }
 
-// quantile returns a remaining time, in seconds. With the probability part, the true remaining time
-// is not longer. The chances must be sorted, the shortest time first.
+// quantile returns a remaining time, in seconds. The true remaining time is at most this long with
+// the probability `part`. The chances must be sorted, the shortest time first.
 func quantile(of []chance, part float64) float64 {
 	all := 0.0
 	for _, c := range of {

@@ -83,7 +83,7 @@ func (fs *foresight) learnSilent(e *entry, now time.Duration) {
 	fs.takeSilent()
 }
 
-// takeSilent sets usual, the run time that is assumed for gangs without an estimate. The assumed
+// takeSilent sets `usual`, the run time that is assumed for gangs without an estimate. The assumed
 // run time is DefaultRuntime times a power of two, so that it seldom changes. Each change sorts all
 // waiting gangs again.
 func (fs *foresight) takeSilent() {
@@ -109,7 +109,7 @@ func (fs *foresight) takeSilent() {
 }
 
 // unknown returns the run time that is assumed for a gang that has neither an estimate nor a
-// history. If the gang can be stopped, unknown returns DefaultRuntime, otherwise usual.
+// history. If the gang can be stopped, unknown returns DefaultRuntime, otherwise the field `usual`.
 func (fs *foresight) unknown(e *entry) time.Duration {
 	if fs.mayStop(e) {
 		return fs.opt.DefaultRuntime

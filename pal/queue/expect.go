@@ -114,7 +114,7 @@ func (p *asker) openings() *openings {
 const mostOpenings = 100
 
 // next returns when the gang fits in the early and in the late simulation; ok is false if that is
-// unknown. Within a kind, call next for the gangs in the order of the queue.
+// unknown. Within a kind, callers must call next in the order of the queue.
 func (r *openings) next(e *entry) (soonest, latest time.Duration, ok bool) {
 	k := r.kind(e)
 	if r.tries++; k.never || r.tries > mostOpenings {
@@ -128,7 +128,7 @@ func (r *openings) next(e *entry) (soonest, latest time.Duration, ok bool) {
 	return k.soonest, max(k.soonest, endOf(r.late, min(k.used, len(r.late)), r.p.now)), true
 }
 
-// endOf returns the time of the n-th end, counted from 1, or now if n is 0.
+// endOf returns the time of the n-th end, counted from 1, or the present time if n is 0.
 func endOf(ends []ending, n int, now time.Duration) time.Duration {
 	if n == 0 {
 		return now
@@ -171,9 +171,9 @@ func (p *finder) picky(e *entry) bool {
 	})
 }
 
-// afterLimit predicts the start of a gang whose limit lets it start within the span limit. Once the
-// limit lets the gang start, it starts as soon as enough GPUs are free. If the start is unknown,
-// afterLimit returns 0, 0.
+// afterLimit predicts the start of a gang whose limit lets it start within the span `limit`. Once
+// the limit lets the gang start, it starts as soon as enough GPUs are free. If the start is
+// unknown, afterLimit returns 0, 0.
 func (p *asker) afterLimit(e *entry, limit span, early, late *timeline) (from, to time.Duration) {
 	run, longest, _ := p.remainingRange(e)
 	from, enough := early.first(limit.from, e.gpus, run)
@@ -326,7 +326,7 @@ type line struct {
 }
 
 // takeTurn moves the expected start of a gang to the first time when it can run beside the gangs
-// ahead in its line, unless it passes one of them, and books its GPUs.
+// ahead in its line, unless it can pass one of them. Then takeTurn books the gang's GPUs.
 func (p *asker) takeTurn(e *entry, w *Wait, room *timeline, passes bool) {
 	run, _, known := p.remainingRange(e)
 	if at, ok := room.first(w.From, e.gpus, run); ok && !passes {
@@ -381,8 +381,8 @@ func (p *asker) timeline(ends []ending) *timeline {
 }
 
 // knownEnds returns the expected ends of the running gangs, the earliest first. The expected end of
-// a gang is the start of the range predicted for its end or, if late is set, the end of this range.
-// Services, and gangs whose end can only be guessed, are omitted.
+// a gang is the start of the range predicted for its end or, if `late` is set, the end of this
+// range. Services, and gangs whose end can only be guessed, are omitted.
 func (p *asker) knownEnds(late bool) (ends []ending) {
 	for _, e := range p.running {
 		left, longest, ok := p.remainingRange(e)
@@ -398,7 +398,7 @@ func (p *asker) knownEnds(late bool) (ends []ending) {
 	return ends
 }
 
-// start finds the first time, but not before from, at which n GPUs are free for the duration run.
+// start finds the first time, not before `from`, at which n GPUs are free for the duration `run`.
 // It books these GPUs. ok is false if there is no such time. The method only counts GPUs, and
 // ignores where they are.
 func (t *timeline) start(from time.Duration, n int, run time.Duration) (at time.Duration, ok bool) {

@@ -70,8 +70,8 @@ type forecasts struct {
 	from, until float64
 }
 
-// alike returns the properties by which the wait of a gang is compared. The parameter ahead is the
-// number of GPUs that gangs ahead request.
+// alike returns the properties by which the wait of a gang is compared. The parameter `ahead` is
+// the number of GPUs that gangs ahead request.
 func alike(now time.Duration, e *entry, ahead int) waitFeatures {
 	return waitFeatures{gpus: math.Log2(float64(e.gpus)), area: math.Log2(1 + e.expect.Seconds()*float64(e.gpus)),
 		ahead: math.Log2(1 + float64(ahead)), since: math.Log2(1 + (now - e.waitingSince).Minutes()), again: e.before > 0}
@@ -121,7 +121,7 @@ func (f *forecasts) remember(r *prediction) {
 	f.next = (f.next + 1) % maxWaits
 }
 
-// so returns how long the gang waited after the prediction. If the gang still waits, so returns
+// so returns how long the gang waited after the prediction. If the gang still waits, the result is
 // twice the wait so far.
 func (r *prediction) so(now time.Duration) time.Duration {
 	if r.started {
@@ -179,10 +179,10 @@ func (f *forecasts) byLength(now time.Duration) []length {
 }
 
 // predictStart returns the range in which eight of ten gangs that are similar to this waiting gang
-// start. The range is unknown if waits is empty. ahead is the number of GPUs that gangs ahead
+// start. The range is unknown if `waits` is empty. `ahead` is the number of GPUs that gangs ahead
 // request. The range spans from the first to the ninth decile of the other gangs' stored waits,
-// weighted by likeness. The range begins no earlier than soonest, the time when enough GPUs become
-// free. Both ends are then moved by the factors that were learned from earlier ranges.
+// weighted by likeness. The range begins no earlier than `soonest`, the time when enough GPUs
+// become free. Both ends are then moved by the factors that were learned from earlier ranges.
 func (f *forecasts) predictStart(now time.Duration, e *entry, ahead int, soonest time.Duration, waits []length) prediction {
 	r := prediction{waitFeatures: alike(now, e, ahead), at: now}
 	if len(waits) == 0 {
@@ -244,7 +244,7 @@ func (p *pass) checkForecast() {
 	}
 }
 
-// byKey returns the waiting gangs sorted by key. Without turns of overdue gangs, the queue has the
+// byKey returns the waiting gangs sorted by key. If no overdue gang has a turn, the queue has the
 // same order.
 func (bk *book) byKey() []*entry {
 	return slices.SortedFunc(bk.all(), func(a, b *entry) int { return a.key.compare(b.key) })

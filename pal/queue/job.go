@@ -131,7 +131,7 @@ type Options struct {
 	// LocalityWait lets a gang wait for GPUs that are faster or closer together if the gang would
 	// be much slower on the free GPUs. The gang waits for at most the time that the wait is
 	// expected to save. A gang that can be moved later waits for at most a quarter of the time that
-	// it would save. With LocalityWait, gangs can also move while others wait.
+	// it would save. With LocalityWait, gangs can move even while other gangs wait.
 	LocalityWait bool
 	// OutlierThreshold is the PM score above which a GPU is an outlier for a class. A gang does not
 	// use outliers, unless it could never run without them. With LocalityWait, a gang of one GPU
@@ -148,7 +148,7 @@ type Options struct {
 	// no quota and the weight 1.
 	Tenants map[string]Tenant
 	// FairShare puts gangs of different tenants in order: first the gangs of the tenant that has
-	// used the least GPU time for its weight. Order then sorts the gangs of one tenant.
+	// used the least GPU time relative to its weight. Order then sorts the gangs of one tenant.
 	FairShare bool
 	// HalfLife is the time after which used GPU time counts half; 0 means that only GPUs in use
 	// count.
@@ -183,7 +183,7 @@ type Backfill string
 const (
 	BackfillNone     Backfill = "none"     // no gang: strict order
 	BackfillReserved Backfill = "reserved" // gangs that do not delay the predicted start of the head (EASY)
-	// BackfillBestEffort lets all gangs start that fit, however long the head then waits, as
+	// BackfillBestEffort lets every gang start that fits, even if the head then waits longer, as
 	// Kueue's BestEffortFIFO does. BackfillBestEffort needs no run-time estimates.
 	BackfillBestEffort Backfill = "best-effort"
 )
@@ -200,12 +200,12 @@ const (
 	// DefaultPatience means, for example, that a gang with an estimate of two hours is overdue
 	// after a wait of four hours. See docs/results/sim-users.md.
 	DefaultPatience = 2
-	// DefaultFreeStops means that no gang is stopped more than 40 times, because the protected time
-	// of its next run would be longer than 100 years.
+	// DefaultFreeStops limits the stops of a gang to 40: the time for which its next run would be
+	// protected is longer than 100 years.
 	DefaultFreeStops = 12
 	DefaultQuantum   = time.Hour
 	leastQuantum     = time.Second // with less, the Queue would decide again and again
-	// DefaultCredit is the credit with which preemptible gangs gain as much as other gangs. See
+	// DefaultCredit lets preemptible gangs gain as much from preemption as other gangs. See
 	// docs/results/sim-users.md.
 	DefaultCredit = 0.4
 	// DefaultRuntime has an effect only if other gangs are known to run for a shorter or a longer
@@ -230,7 +230,7 @@ func Default() Options {
 }
 
 // Placement returns the placement policy of that name, with the agent's defaults. Only the policy
-// PAL has such a default: [DefaultRoomForWide].
+// PAL has a default: [DefaultRoomForWide].
 func Placement(name pal.PolicyName) pal.Policy {
 	p := pal.Policy{Name: name}
 	if name == pal.PAL {

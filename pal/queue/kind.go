@@ -15,9 +15,9 @@ type fitKind struct {
 	usable        map[string]int // see [pal.Cluster.Usable]; nil: not known
 }
 
-// room contains two cached answers for one kind of gang. The field ever reports whether the gang
-// would fit if none of the Queue's gangs ran. The field onceEnded reports whether the gang would
-// fit after all gangs that end have ended.
+// room contains two cached answers for one kind of gang. The field `ever` reports whether the gang
+// would fit if none of the Queue's gangs ran. The field onceEnded reports whether it would fit if
+// only gangs that never end kept their GPUs.
 type room struct{ ever, onceEnded answer }
 
 // answer is yes, no, or not known yet.
@@ -29,7 +29,7 @@ const (
 	yes
 )
 
-// of returns the answer. If the answer is not known yet, the method calls ask and stores the
+// of returns the answer. If the answer is not known yet, the method calls `ask` and stores the
 // result.
 func (a *answer) of(ask func() bool) bool {
 	if *a == unknown {
@@ -64,8 +64,7 @@ func (ks *gangKinds) kindOf(e *entry) *fitKind {
 	return e.kind
 }
 
-// oncePerKind returns a function that computes the result of compute only once for each kind of
-// gang.
+// oncePerKind wraps `compute` so that it is called only once for each kind of gang.
 func oncePerKind[T any](q *Queue, compute func(*entry) T) func(*entry) T {
 	known := map[*fitKind]T{}
 	return func(e *entry) T {

@@ -133,9 +133,9 @@ func (fs *foresight) nextLevel(e *entry, now time.Duration) time.Duration {
 	return math.MaxInt64
 }
 
-// stopsFrom calls soon with each time at which a running gang may become a victim. Under SRTF and
-// Adaptive, the time at which a gang reaches a worse level is unknown, so stopsFrom uses a quarter
-// of a quantum from now.
+// stopsFrom calls `soon` with each time at which a running gang may become a victim. Under SRTF and
+// Adaptive, the time at which a gang reaches a worse level is unknown, so stopsFrom assumes a
+// quarter of a quantum from now.
 func (ls *levels) stopsFrom(fs *foresight, now time.Duration, soon func(time.Duration)) {
 	ls.safe = slices.DeleteFunc(ls.safe, func(e *entry) bool {
 		if !e.rated || e.safeUntil <= now {
@@ -176,7 +176,7 @@ type victims struct {
 	// spare reports whether a gang must not be stopped. If spare is nil, all gangs can be stopped.
 	spare func(*entry) bool
 	freed freedGPUs // GPUs freed so far, for spare
-	// lenders are elastic gangs that give members back before any gang is stopped. The map keep
+	// lenders are elastic gangs that give members back before any gang is stopped. The map `keep`
 	// contains the number of members that each lender keeps.
 	lenders []*entry
 	keep    map[*entry]int

@@ -10,8 +10,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// muchWorse says when it is worth waiting for a better placement: if the available placement costs
-// at least muchWorse times the gang's least possible cost.
+// muchWorse says when a wait for a better placement is worthwhile: if the available placement costs
+// at least muchWorse times the gang's lowest possible cost.
 const muchWorse = 1.2
 
 // waitsForBetterGPUs reports whether the gang should wait for GPUs that are faster or closer
@@ -34,7 +34,8 @@ func (p *finder) waitsForBetterGPUs(e *entry, pl pal.Placement) (until time.Dura
 		have = p.total(e, pl)
 		best, _ = p.bestModel(e)
 	}
-	// The other GPUs that reservedFirst declined can be better by another factor of muchWorse.
+	// The limit is higher for reserved GPUs: reservedFirst prefers them even to GPUs that are
+	// better by almost the factor muchWorse.
 	if have < muchWorse*best || have < muchWorse*muchWorse*best && within(pl, p.reserved(e)) {
 		return 0, false
 	}
@@ -104,15 +105,15 @@ func (p *planner) onOutlier(e *entry) (pal.Found, bool) {
 	return f, ok && !p.holdsOut(e, f.Placement)
 }
 
-// anyGPU includes outliers in searches for the gang, until back is called.
+// anyGPU includes outliers in searches for the gang, until `back` is called.
 func (p *finder) anyGPU(e *entry) (back func()) {
 	e.within = pal.PMScore(math.Inf(1))
 	return func() { e.within = 0 }
 }
 
-// leastCost returns the gang's lowest possible cost: its cost after all gangs that end have ended.
-// For a service, leastCost returns the cost if none of the Queue's gangs ran. The cost is infinite
-// if the gang would not fit at all.
+// leastCost returns the gang's lowest possible cost: its cost if only gangs that never end kept
+// their GPUs. For a service, leastCost returns the cost if none of the Queue's gangs ran. The cost
+// is infinite if the gang would not fit at all.
 func (p *finder) leastCost(e *entry) float64 {
 	if len(e.job.Gang.Speeds) > 0 {
 		_, c := p.bestModel(e)

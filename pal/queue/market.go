@@ -14,15 +14,16 @@ import (
 const marketMemory = 256
 
 // crowding is the weight of the queue in the choice of a GPU model. If waiting gangs request as
-// many GPUs as the cluster has, the queue has crowding times the weight of the gang's own time. The
-// value was chosen on two of Gavel's virtual clusters at 85 % load without preemption. On the two
-// clusters, the average JCT was 2.81, 2.72, 2.62 and 2.61 times a lower bound if crowding was 0.5,
-// 1, 2 and 4.
+// many GPUs as the cluster has, the queue weighs `crowding` times as much as the gang's own time.
+// The value was chosen on two of Gavel's virtual clusters at 85 % load without preemption. On the
+// two clusters, the average JCT was 2.81, 2.72, 2.62 and 2.61 times a lower bound if crowding was
+// 0.5, 1, 2 and 4.
 const crowding = 4
 
-// price updates the prices of GPU models with a new gang. The price of a model is the mean speed of
-// recent gangs on the model, weighted by the GPUs that they request. The older a gang, the smaller
-// its weight. A gang counts only for the models for which it has a speed. Prices are not saved.
+// price updates the prices of GPU models when a gang is submitted or restored. The price of a model
+// is the mean speed of recent gangs on the model, weighted by the GPUs that they request. The older
+// a gang, the smaller its weight. A gang counts only for the models for which it has a speed.
+// Prices are not saved.
 func (ks *gangKinds) price(g pal.Gang) {
 	if len(g.Speeds) == 0 {
 		return
@@ -89,7 +90,7 @@ type atBest struct {
 }
 
 // bestModel returns the gang's least total (see [pal.Market]) and the gang's least cost, over all
-// models. All gangs that end are assumed to have ended. For a service, no gang of the Queue is
+// models. Only gangs that never end are assumed to run. For a service, no gang of the Queue is
 // assumed to run. Both results are infinite if the gang would not fit.
 func (p *finder) bestModel(e *entry) (total, cost float64) {
 	k, without := p.kindOf(e), p.withoutEnding

@@ -14,9 +14,9 @@ import (
 // severalModels is the name for several GPU models, or for an unknown one.
 const severalModels = "\x00several"
 
-// ran returns the GPU model of all runs of a gang, or severalModels. The parameter before is the
-// model of its earlier runs, or "" if there are none. The parameter now is the model of its current
-// run.
+// ran returns the GPU model of all runs of a gang, or severalModels. The parameter `before` is the
+// model of its earlier runs, or "" if there are none. The parameter `now` is the model of its
+// current run.
 func ran(before, now string) string {
 	if now == "" || before != "" && before != now {
 		return severalModels

@@ -119,7 +119,7 @@ func (fs *foresight) level(e *entry, now time.Duration) int {
 // quantity. Under LAS, the quantity is the attained GPU time divided by the quantum. Under SRTF,
 // the quantity is the expected remaining time. Under Adaptive, the quantity is the GPU time that
 // area returns. Under RoundRobin, there are two levels, and gangs whose time slice is over have the
-// worse one. Under FIFO and Priority, all gangs have the same level.
+// worse level. Under FIFO and Priority, all gangs have the same level.
 func (fs *foresight) levelInOrder(e *entry, now time.Duration) int {
 	switch fs.opt.Order {
 	case LAS:

@@ -15,7 +15,7 @@ import (
 // Overdue gangs are served in addition to the queue, in order of submission, with a bounded share
 // of the GPU time. The package comment says what this guarantees.
 
-// account meters the GPU time of overdue gangs. While a large gang runs that started in its turn,
+// account meters the GPU time of overdue gangs. While a large gang that started in its turn runs,
 // the debt can grow without bound. A larger debt only delays the next turn.
 type account struct {
 	at    time.Duration // the time of the last update
@@ -72,15 +72,15 @@ type turn struct {
 	last      time.Duration // MaxWait after the beginning of the turn; bounds until
 	// Other gangs can start on kept GPUs if they are expected to end by the time `until`. Some
 	// gangs that hold kept GPUs must not be stopped. The time `until` is the latest expected end of
-	// these gangs, but at most last.
+	// these gangs, but at most `last`.
 	until time.Duration
 	// begins is the time when the gang is expected to start, because all gangs on the kept GPUs
 	// have then ended or can be stopped.
 	begins time.Duration
 }
 
-// foreseeTurn computes until and begins of the turn. The computation considers the gangs that hold
-// kept GPUs now, and the gangs that are about to get kept GPUs.
+// foreseeTurn computes `until` and `begins` of the turn. The computation considers the gangs that
+// hold kept GPUs now, and the gangs that are about to get kept GPUs.
 func (p *planner) foreseeTurn() {
 	t, on := p.turn, setOf(p.turn.placement.GPUs())
 	ends, back := p.endings(&reservation{head: t.by, stops: math.MinInt})
@@ -145,7 +145,7 @@ func (p *pass) serveClaims() {
 	}
 }
 
-// longestOverdue returns the overdue gang that was submitted first, among those that can have a
+// longestOverdue returns the overdue gang that was submitted first, among the gangs that can have a
 // turn now. If there is none, it returns nil. A gang can have no turn in three cases: a limit or a
 // window keeps it waiting, other gangs are already being stopped for it, or enough GPUs will never
 // come free for it.
@@ -228,7 +228,7 @@ func (p *pass) valid(t *turn) bool {
 	return len(busy) == 0
 }
 
-// hide excludes from searches the free GPUs that are kept for the turn. The method show includes
+// hide excludes from searches the free GPUs that are kept for the turn. The method `show` includes
 // them again.
 func (p *finder) hide() { p.hidden, _ = p.hold(p.turn.placement.GPUs()) }
 

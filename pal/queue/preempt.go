@@ -11,10 +11,10 @@ import (
 )
 
 // preemptFor stops running gangs so that a waiting gang can start, and reports whether it did. If
-// no choice of victims is enough, it stops none. First it tries gangs of worse levels: the worst
-// level first and, within a level, the gang that started last. If that is not enough, it tries to
-// reclaim the tenant's quota (see reclaim). Last, preemptFor combines these two steps, and makes
-// elastic gangs give back members. Gangs whose GPUs are not needed keep running.
+// no choice of victims frees enough GPUs, no gang is stopped. First it tries gangs of worse levels:
+// the worst level first and, within a level, the gang that started last. If that is not enough, it
+// tries to reclaim the tenant's quota (see reclaim). Last, preemptFor combines these two steps, and
+// makes elastic gangs give back members. Gangs whose GPUs are not needed keep running.
 func (p *pass) preemptFor(e *entry) bool {
 	if !p.opt.Preempt || p.barring(e) != nil {
 		return false
@@ -23,8 +23,8 @@ func (p *pass) preemptFor(e *entry) bool {
 	return p.stopEnough(e, p.victimsFor(e, level, level)) || p.reclaim(e) || p.stopAndShrink(e, level)
 }
 
-// victimsFor returns the running gangs that can be stopped for the waiting gang e, whose level is
-// level. Only gangs whose level is worse than above are victims.
+// victimsFor returns the running gangs that can be stopped for the waiting gang e of the given
+// level. Only gangs whose level is worse than `above` are victims.
 func (p *planner) victimsFor(e *entry, level, above int) *victims {
 	vs := p.above(above)
 	vs.freed = freedGPUs{}
@@ -41,7 +41,7 @@ func (p *planner) victimsFor(e *entry, level, above int) *victims {
 }
 
 // levelFor converts the level of the running gang v, so that it can be compared with the level of
-// the waiting gang e. The parameter its is v's own level. Under fair share, the priority does not
+// the waiting gang e. The parameter `its` is v's own level. Under fair share, the priority does not
 // count between gangs of two tenants, unless the order is Priority.
 func (p *planner) levelFor(e, v *entry, its int) int {
 	if p.tenantsFirst() && v.of.tenant != e.of.tenant {
@@ -50,8 +50,8 @@ func (p *planner) levelFor(e, v *entry, its int) int {
 	return its
 }
 
-// mayPreempt reports whether the running gang v can be stopped for the waiting gang e, whose level
-// is level. In a turn (level is math.MinInt), every gang can be stopped. Otherwise, two of three
+// mayPreempt reports whether the running gang v can be stopped for the waiting gang e of the given
+// level. In a turn (the level is math.MinInt), every gang can be stopped. Otherwise, two of three
 // conditions must hold: e's level is better than v's, e's tenant stays within its quota, v's tenant
 // is above its quota.
 func (p *planner) mayPreempt(v, e *entry, level int, freed freedGPUs) bool {
@@ -120,8 +120,8 @@ func (p *pass) stopEnough(e *entry, vs *victims) bool {
 	return p.claim(e, f.Placement, vs, gone)
 }
 
-// takeOver gives a waiting gang a claim to GPUs that gangs in leaving give up, and reports whether
-// it did. The gangs in leaving are being stopped or shrunk, but not for another gang.
+// takeOver gives a waiting gang a claim to GPUs of the gangs in `leaving`, and reports whether it
+// did. The gangs in `leaving` are being stopped or shrunk, but not for another gang.
 func (p *pass) takeOver(e *entry) bool {
 	if len(p.leaving) == 0 {
 		return false
@@ -132,8 +132,8 @@ func (p *pass) takeOver(e *entry) bool {
 	return ok && p.claim(e, f.Placement, &victims{}, nil)
 }
 
-// vacateLeaving frees the GPUs that gangs in leaving give up, in the what-if. The functions in back
-// mark these GPUs as taken again.
+// vacateLeaving frees, in the what-if, the GPUs that gangs in `leaving` give up. The functions in
+// `back` mark these GPUs as taken again.
 func (p *planner) vacateLeaving(e *entry) (back []func()) {
 	if len(p.leaving) > 0 {
 		p.foreseeHead(e)
@@ -172,8 +172,8 @@ func (p *pass) claim(e *entry, pl pal.Placement, vs *victims, gone []*entry) boo
 	})
 }
 
-// takeFrom records a claim, and reports whether it did. If neither a victim nor a gang in leaving
-// holds a GPU of the placement, there is no claim. For each possible victim, the function ask
+// takeFrom records a claim, and reports whether it did. If neither a victim nor a gang in `leaving`
+// holds a GPU of the placement, there is no claim. For each possible victim, the function `ask`
 // returns an action, and whether the gang must stop or shrink.
 func (p *pass) takeFrom(c *claim, victims []*entry, ask func(v *entry, wanted map[int]bool) (Action, bool)) bool {
 	wanted := setOf(c.placement.GPUs())

@@ -41,8 +41,8 @@ type reports struct {
 	beforeSure float64
 }
 
-// point is one report. It contains the part of its work that the gang said it had done (0 to 1),
-// and the work that the gang had really done by then, in time at cost 1.
+// point is one report. It contains the fraction of its work that the gang claimed to have done (0
+// to 1), and the work that the gang had really done by then, in time at cost 1.
 type point struct {
 	done float64
 	work time.Duration
@@ -54,7 +54,7 @@ func (a point) paceTo(b point) float64 { return (b.done - a.done) / float64(b.wo
 
 // steady returns how steady the pace is, from 0 to 1. The result is the square of a ratio: the pace
 // in the slower half of the reports divided by the pace in the faster half. The halves are the
-// reports before and after middle.
+// reports before and after `middle`.
 func (r *reports) steady() float64 {
 	if r.middle == r.first {
 		return 1
@@ -89,9 +89,9 @@ type Progress struct {
 	Tells bool
 }
 
-// Reported records that a running gang has done the fraction done of its work, from 0 to 1. Numbers
-// outside this range are ignored. Reports of services, and of gangs that do not run, are ignored,
-// too.
+// Reported records that a running gang has done the fraction `done` of its work, from 0 to 1.
+// Numbers outside this range are ignored. Reports of services, and of gangs that do not run, are
+// ignored, too.
 func (q *Queue) Reported(now time.Duration, id string, done float64) {
 	e := q.entries[id]
 	if e == nil || e.state < running || e.job.Endless || !(done >= 0 && done <= 1) {
@@ -105,7 +105,7 @@ func (q *Queue) Reported(now time.Duration, id string, done float64) {
 }
 
 // NextReport returns the time until the placer asks a gang for its progress again: half a minute at
-// first, and up to ten minutes later.
+// first, later up to ten minutes.
 func NextReport(ran time.Duration) time.Duration {
 	return min(10*time.Minute, max(30*time.Second, ran/30))
 }
@@ -148,9 +148,9 @@ func (e *entry) again(now time.Duration) reports {
 
 // reported returns what a gang's reports predict after the gang has done this much work: the work
 // of the whole run (length), the work that is left (left), and the weight of this prediction, from
-// 0 to 1 (sure). The prediction from before the last restart is used until the reports since then
-// have more weight. If the gang has run longer than predicted, the work that is left is assumed to
-// be the work since the latest report.
+// 0 to 1 (sure). The prediction from before the last restart is used until the reports since that
+// restart have more weight. If the gang has run longer than predicted, the work that is left is
+// assumed to be the work since the latest report.
 func (e *entry) reported(done time.Duration) (length, left time.Duration, sure float64) {
 	r := &e.reports
 	sure = (1 - math.Exp2(-float64(r.steps))) * math.Exp2(-float64(r.wrong)) * r.steady()

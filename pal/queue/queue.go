@@ -26,7 +26,7 @@ const (
 )
 
 // entry is a job in the Queue. To convert time at cost 1 to clock time, multiply it by the cost of
-// the gang's placement and by slower.
+// the gang's placement and by the field `slower`.
 type entry struct {
 	job     Job
 	of      *namespace
@@ -186,7 +186,7 @@ func (q *Queue) Stopping(id string) {
 	}
 }
 
-// newEntry checks a job, and returns a new entry for it. The caller enqueues or runs the entry.
+// newEntry checks a job, and returns a new entry for it.
 func (q *Queue) newEntry(j Job) (*entry, error) {
 	e := &entry{job: j, of: q.namespace(j.Tenant), gpus: j.Gang.GPUs(), slower: 1, seq: q.seq, before: j.Attained, doneBefore: j.Done, waited: j.Waited}
 	if j.Least > 0 {
@@ -380,9 +380,9 @@ func (q *Queue) leave(now time.Duration, e *entry) {
 	e.countFreeing()
 }
 
-// stop removes an entry that has stopped from several lists: those to which run added it, the
-// victims of its claim, and leaving. The fields of the entry must not have changed since run,
-// because sorted lists find the entry by these fields.
+// stop removes a stopped entry from the lists to which run added it, from the victims of its claim,
+// and from the list `leaving`. The fields of the entry must not have changed since run, because
+// sorted lists find the entry by these fields.
 func (q *Queue) stop(now time.Duration, e *entry) {
 	q.version++
 	if e.granted {
@@ -465,8 +465,8 @@ func (q *Queue) Reconsider(f func(id string, g pal.Gang) pal.Gang) {
 	})
 }
 
-// changeEach calls change for every entry, and then Changed. When change is called for a waiting
-// entry, the entry is in no bucket.
+// changeEach calls `change` for every entry, and then calls Changed. When `change` is called for a
+// waiting entry, the entry is in no bucket.
 func (q *Queue) changeEach(change func(*entry)) {
 	var queued []*entry
 	for _, e := range sorted(q.entries) {

@@ -13,10 +13,10 @@ import (
 // stopped, the worst level first. A tenant has a right to its quota, even against gangs of better
 // levels (Kueue's reclaimWithinCohort).
 //
-// Two tenants are compared below their common parent. The branch of the waiting gang must stay
-// within its quota. The branch of the victim must be above its quota, even without the gangs that
-// are already being stopped. A gang stops as a whole, so the last victim can take its tenant below
-// its quota.
+// Two tenants are compared at the level below their common parent. The branch of the waiting gang
+// must stay within its quota. The branch of the victim must be above its quota, even without the
+// gangs that are already being stopped. A gang stops as a whole, so stopping the last victim can
+// take its tenant below its quota.
 func (p *pass) reclaim(e *entry) bool {
 	if !p.tree.quotas || p.claimOf(e) == 0 {
 		return false
@@ -56,10 +56,10 @@ func (v *entry) countFreeing() {
 	v.freeing = gpus
 }
 
-// quotas compares the tenants of a waiting gang e and a running gang v below their common parent.
-// The result `within` reports whether e's branch stays within its quota if e starts. The result
-// `over` reports whether v's branch is above its quota, even without the GPUs that are being freed
-// or would be freed.
+// quotas compares the tenants of a waiting gang e and a running gang v at the level below their
+// common parent. The result `within` reports whether e's branch stays within its quota if e starts.
+// The result `over` reports whether v's branch is above its quota, even without the GPUs that are
+// being freed or would be freed.
 func (ts *tenancy) quotas(e, v *entry, freed freedGPUs) (within, over bool) {
 	if !ts.tree.quotas {
 		return false, true
@@ -70,7 +70,7 @@ func (ts *tenancy) quotas(e, v *entry, freed freedGPUs) (within, over bool) {
 }
 
 // outranks reports whether a waiting gang e can take the GPUs of a running gang v. Two of three
-// conditions must hold: e's level is better than v's (parameter better), e's tenant stays within
+// conditions must hold: e's level is better than v's (parameter `better`), e's tenant stays within
 // its quota, v's tenant is above its quota.
 func (ts *tenancy) outranks(better bool, v, e *entry, freed freedGPUs) bool {
 	within, over := ts.quotas(e, v, freed)

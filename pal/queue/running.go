@@ -69,7 +69,7 @@ func (rs *runners) foreseeEnds(fs *foresight, now time.Duration) {
 	}
 }
 
-// expectEnd changes when a running gang is expected to end.
+// expectEnd sets the time at which a running gang is expected to end.
 func (rs *runners) expectEnd(e *entry, at time.Duration) {
 	if i, ok := slices.BinarySearchFunc(rs.byEnd, e, byEnd); ok {
 		rs.byEnd = slices.Delete(rs.byEnd, i, i+1)
@@ -80,7 +80,7 @@ func (rs *runners) expectEnd(e *entry, at time.Duration) {
 }
 
 // Running returns the IDs and placements of the running gangs, including those that are being
-// stopped or moved, in no order.
+// stopped or moved, in no particular order.
 func (rs *runners) Running() iter.Seq2[string, pal.Placement] {
 	return func(yield func(string, pal.Placement) bool) {
 		for _, e := range rs.running {

@@ -32,9 +32,9 @@ type sample struct {
 	work time.Duration
 	gpus int
 	nth  int64
-	// model is set if the whole run was on one known GPU model. The field time is then how long the
-	// run would take on the median GPUs of this model. The work is computed from this time, with
-	// the speeds of the run's name.
+	// model is set if the whole run was on one known GPU model. The field `time` is then how long
+	// the run would take on the median GPUs of this model. The work is computed from this time,
+	// with the speeds of the run's name.
 	model string
 	time  time.Duration
 	// beside says which neighbours shared GPUs with the run; see [company.mostly].
@@ -157,8 +157,8 @@ func (fs *foresight) makeRoom() {
 type RunTimes struct {
 	Name   string `json:"name"`
 	Tenant string `json:"tenant,omitempty"`
-	// Last is the number of learned runs ([foresight.Lessons]) after the last run of this name.
-	// Names with the smallest Last are forgotten first.
+	// Last is the value of [foresight.Lessons] after the last run of this name. Names with the
+	// smallest Last are forgotten first.
 	Last int64 `json:"last"`
 	// Models are the GPU models of the runs.
 	Models []string `json:"models,omitempty"`
@@ -289,9 +289,9 @@ type nearKind struct {
 	stops bool
 }
 
-// foresee applies ask to the distribution of the gang's remaining run time, and returns the result.
-// For gangs that have not run yet, one result per nearKind is cached. The function kept returns the
-// field for this result.
+// foresee applies `ask` to the distribution of the gang's remaining run time, and returns the
+// result. For gangs that have not run yet, one result per nearKind is cached. The function `kept`
+// returns the cache field for this result.
 func (fs *foresight) foresee(e *entry, now time.Duration, kept func(*foreseen) *time.Duration, ask func(remainingRunTime) time.Duration) time.Duration {
 	h := fs.runTimes[e.job.Name]
 	if h == nil || e.job.Estimate > 0 || e.work(now) > 0 {
@@ -395,7 +395,7 @@ func (o remainingRunTime) weight() float64 {
 }
 
 // mean returns the expected remaining time. The unknown part has no finite mean. For the unknown
-// part, mean uses the median (the field again).
+// part, mean uses the median (the field `again`).
 func (o remainingRunTime) mean() time.Duration {
 	weight, sum := o.rest, o.rest*o.again
 	for _, c := range o.of {
@@ -475,9 +475,10 @@ func (fs *foresight) sortedSamples(name string) []sample {
 }
 
 // nearness returns the weight of an earlier run in the prediction of a gang. The parameters a and b
-// are the numbers of the run and the gang among the submissions of the name. Near runs have more
-// weight, because users submit similar jobs one after the other. The weight is 1 for adjacent
-// submissions, 1/2 if there is one submission between them, 1/3 if there are two, and so on.
+// are the numbers of the run and the gang among the submissions of the name. Runs submitted close
+// to the gang have more weight, because users submit similar jobs one after the other. The weight
+// is 1 for adjacent submissions, 1/2 if there is one submission between them, 1/3 if there are two,
+// and so on.
 func nearness(a, b int64) float64 { return 1 / float64(max(1, a-b, b-a)) }
 
 // doubtOfMean is the weight of the unknown part for a gang that cannot be stopped. With the weight

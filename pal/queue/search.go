@@ -37,8 +37,8 @@ func (p *finder) place(e *entry) (pal.Placement, bool) {
 
 // search does the same as find, but ignores windows. If the gang does not fit without outliers and
 // needs them, search tries again with outliers. There is no second try for gangs with their own
-// bound on PM scores (within). Elastic gangs that grow have such a bound, and gangs that can use an
-// outlier now (anyGPU).
+// bound on PM scores (within). Such a bound is set for elastic gangs that grow, and for gangs that
+// can use an outlier now (anyGPU).
 func (p *finder) search(e *entry) (pal.Found, bool) {
 	p.trying = e.job.ID
 	if e.within > 0 {
@@ -112,8 +112,8 @@ func (p *finder) avoided(e *entry) int {
 	return n
 }
 
-// fitsLater reports whether the gang would fit after all gangs that end have ended. GPUs that the
-// pass holds for other gangs count as free, too.
+// fitsLater reports whether the gang would fit if only gangs that never end kept their GPUs. GPUs
+// that the pass holds for other gangs count as free, too.
 func (p *finder) fitsLater(g pal.Gang, policy pal.Policy) bool {
 	defer p.unmark(slices.Concat(p.thoseThatEnd(), p.held, p.hidden))()
 	_, fits := pal.Find(p.c, g, policy)
@@ -136,8 +136,8 @@ func (p *finder) thoseThatEnd() (gpus []int) {
 // that must not be stopped: no gang waits for the GPUs of such a service.
 func (p *finder) ends(e *entry) bool { return !e.job.Endless || p.mayStop(e) }
 
-// needsOutliers reports whether the gang would need outliers even after all gangs that end have
-// ended. The answer is cached by kind of gang.
+// needsOutliers reports whether the gang would need outliers even if only gangs that never end kept
+// their GPUs. The answer is cached by kind of gang.
 func (p *finder) needsOutliers(e *entry, policy pal.Policy) bool {
 	return p.kindOf(e).needsOutliers.of(func() bool { return !p.fitsLater(e.job.Gang, policy) })
 }
@@ -146,16 +146,16 @@ func (p *finder) needsOutliers(e *entry, policy pal.Policy) bool {
 // panic during a search, it returns the job that was searched for.
 func (q *Queue) Trying() string { return q.trying }
 
-// withoutRunning calls f. During the call, three kinds of GPUs are free: those of all running
-// gangs, those of starts that this pass has decided, and those that the pass holds.
+// withoutRunning calls f. During the call, the GPUs of all running gangs are free, and also the
+// GPUs of starts that this pass has decided, and the GPUs that it holds.
 func (p *finder) withoutRunning(f func()) { p.without(func(*entry) bool { return true }, f) }
 
 // withoutEnding does the same as withoutRunning, but gangs that never end (see ends) keep their
 // GPUs.
 func (p *finder) withoutEnding(f func()) { p.without(p.ends, f) }
 
-// without calls f. During the call, the GPUs that the pass holds are free. The GPUs of the gangs
-// for which the function which returns true are free, too.
+// without calls f. During the call, the GPUs that the pass holds are free. The GPUs of gangs for
+// which `which` returns true are free, too.
 func (p *finder) without(which func(*entry) bool, f func()) {
 	for _, es := range [][]*entry{p.running, p.started} {
 		for _, e := range es {

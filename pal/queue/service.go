@@ -16,7 +16,7 @@ const mostSpared = 8
 
 // sparing returns a placement on which the gang e can start, given a placement f on which the gang
 // fits. A service can start only where it shuts out no gang that was submitted before the service.
-// If there is no such placement, `by` is a gang that the service would shut out. Otherwise, by is
+// If there is no such placement, `by` is a gang that the service would shut out. Otherwise, `by` is
 // nil. For all other gangs, sparing returns f.
 func (p *planner) sparing(e *entry, f pal.Found) (at pal.Found, by *entry) {
 	if p.ends(e) {

@@ -331,7 +331,7 @@ func (ts *tenancy) overQuota(e *entry) bool {
 func (e *entry) limiting(gpus int) *brokenLimit { return e.gpuBound(e.amount(gpus), false) }
 
 // tooLargeFor returns a limit that the gang exceeds by itself, so that waiting does not help. If
-// there is no such limit, tooLargeFor returns nil. The parameter has is the number of GPUs that
+// there is no such limit, tooLargeFor returns nil. The parameter `has` is the number of GPUs that
 // count in addition to the gang's least size.
 func (e *entry) tooLargeFor(has int) *brokenLimit { return e.gpuBound(e.amount(has+e.least()), true) }
 
@@ -415,7 +415,8 @@ func (p *pass) renew(t *tenant) bool {
 // compare decides which of the gangs a and b goes first. The gangs a and b are the first gangs of
 // two tenants, and claimA and claimB are their results of claimOf. A gang that stays within its
 // tenant's quota goes before a gang that would borrow. If the quotas make no difference, FairShare
-// puts the gang first whose tenant has the lower usage for its weight. Last, the keys decide.
+// puts the gang first whose tenant has the lower usage relative to its weight. Last, the keys
+// decide.
 func (ts *tenancy) compare(now time.Duration, a, b *entry, claimA, claimB uint8) int {
 	if c := cmp.Compare(claimB, claimA); c != 0 {
 		return c
@@ -428,9 +429,9 @@ func (ts *tenancy) compare(now time.Duration, a, b *entry, claimA, claimB uint8)
 	return a.key.compare(b.key)
 }
 
-// compareShares compares the usage of two tenants below their common parent, as Slurm's Fair Tree
-// does. For example, the usage of research counts in a comparison with sales, but not in a
-// comparison of research/vision with research/speech.
+// compareShares compares the usage of two tenants at the level below their common parent, as
+// Slurm's Fair Tree does. For example, the usage of research counts in a comparison with sales, but
+// not in a comparison of research/vision with research/speech.
 func (ts *tenancy) compareShares(now time.Duration, a, b *tenant) int {
 	a, b = apart(a, b)
 	if a == nil || b == nil { // the tenants are equal, or one contains the other
@@ -535,7 +536,7 @@ type TenantUse struct {
 	// Priced is set if GPU hours are weighted by the price of the GPU model.
 	Priced bool `json:"priced,omitempty"`
 	// Share is the fraction of all GPU time to which the tenant's weight entitles it. Only tenants
-	// that have jobs or have used GPU time take part. Times is the tenant's fraction of the used
+	// that have jobs or have used GPU time have a share. Times is the tenant's fraction of the used
 	// GPU time divided by Share; 0 if no tenant has used GPU time.
 	Share float64 `json:"share"`
 	Times float64 `json:"times"`

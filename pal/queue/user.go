@@ -86,8 +86,8 @@ type brokenLimit struct {
 }
 
 // gpuBound returns the limit of the tenant, or of its user, that the additional GPUs would exceed;
-// nil for none. If never is set, GPUs that are already held do not count. Then the result is a
-// limit that the request exceeds by itself.
+// nil for none. If `never` is set, GPUs that are already held do not count. In that case, the
+// result is a limit that the request exceeds by itself.
 func (t *tenant) gpuBound(user string, gpus float64, never bool) *brokenLimit {
 	user = ShownUser(user)
 	held, his := t.gpus+t.promised, t.users[user].GPUs

@@ -96,7 +96,7 @@ func (w Wait) String() string {
 	return fmt.Sprintf("#%d %s: %s", w.Position, w.Job, w.Why())
 }
 
-// Why returns what the gang waits for. It omits the times of a window, because only the caller can
+// Why returns what the gang waits for. Why omits the times of a window, because only the caller can
 // convert times since the caller's epoch.
 func (w Wait) Why() reason.Reason {
 	r := reason.Reason{Kind: w.Reason}
@@ -149,10 +149,10 @@ func (q *Queue) Waiting(now time.Duration, c *pal.Cluster) []Wait {
 	return ws
 }
 
-// WaitingAt returns some elements of the result of Waiting. The parameter parts contains places in
-// the queue, as fractions of the queue's length from 0 to below 1. Gangs that are starting do not
-// count in the length. WaitingAt is cheaper than Waiting, because it does not predict the starts of
-// gangs behind the last selected gang.
+// WaitingAt returns some elements of the result of Waiting. The parameter `parts` contains places
+// in the queue, as fractions of the queue's length from 0 to below 1. Gangs that are starting do
+// not count in the length. WaitingAt is cheaper than Waiting, because it does not predict the
+// starts of gangs behind the last selected gang.
 func (q *Queue) WaitingAt(now time.Duration, c *pal.Cluster, parts []float64) (ws []Wait) {
 	p := asking(q, now, c)
 	defer p.putBack()
@@ -324,9 +324,9 @@ func (p *asker) inOrder() []*entry {
 }
 
 // reason returns the first reason to wait that applies to a gang without a claim. The parameter
-// free is the number of free GPUs that the gang can use. The parameter head is the first gang ahead
-// that waits for GPUs, or nil. If the gang is a service that must wait until another gang has run,
-// spares is this other gang.
+// `free` is the number of free GPUs that the gang can use. The parameter `head` is the first gang
+// ahead that waits for GPUs, or nil. If the gang is a service that must wait until another gang has
+// run, `spares` is this other gang.
 func (p *asker) reason(e, head *entry, free int) (r reason.Kind, spares *entry) {
 	if e.state == starting {
 		return reason.Starting, nil
@@ -411,7 +411,7 @@ func (p *asker) placeNow(e *entry) (pal.Placement, bool) {
 }
 
 // fitsWithout reports whether the gang would fit after some running gangs have left. The function
-// without calls its argument while the GPUs of these gangs are free.
+// `without` calls its argument while the GPUs of these gangs are free.
 func (p *finder) fitsWithout(e *entry, without func(func())) (fits bool) {
 	defer p.withoutWindows()()
 	if e.gpus <= p.c.FreeGPUs() {

@@ -10,15 +10,16 @@ import (
 )
 
 // whatIf is the cluster in a hypothetical state. A method that changes the state returns a function
-// that undoes the change, or adds this function to undo. Changes must be undone in reverse order.
+// that undoes the change, or adds this function to the field `undo`. Changes must be undone in
+// reverse order.
 type whatIf struct {
 	c         *pal.Cluster
 	exclusive bool // see Options.Exclusive
 	undo      []func()
 	held      []int // GPUs held until putBack
 	hidden    []int // free GPUs of the turn while they are held, so that searches skip them
-	// changed is the edited gang for which [Queue.RoomFor] looks for GPUs. The field own lists the
-	// GPUs that this gang gives up (Change.Own), but only while they are marked as taken. While
+	// changed is the edited gang for which [Queue.RoomFor] looks for GPUs. The field `own` lists
+	// the GPUs that this gang gives up (Change.Own), but only while they are marked as taken. While
 	// these GPUs are free, own is nil.
 	changed *entry
 	own     []int
@@ -36,8 +37,8 @@ func undoAll(back []func()) {
 	}
 }
 
-// vacate frees the GPUs of a running gang in the what-if. The function back takes these GPUs again.
-// Members whose GPUs the cluster does not show as taken are skipped.
+// vacate frees the GPUs of a running gang in the what-if. The function `back` takes these GPUs
+// again. Members whose GPUs the cluster does not show as taken are skipped.
 func (p *whatIf) vacate(e *entry) (back func()) {
 	if p.changed != nil && e.seq == p.changed.seq { // compare seq, because e can be a copy with some of the members (see with)
 		on := setOf(e.placement.GPUs())
@@ -53,8 +54,8 @@ func (p *whatIf) vacate(e *entry) (back func()) {
 	return func() { p.c.Take(e.job.Gang, pl) }
 }
 
-// vacateMembers frees, in the what-if, the GPUs of the gang's members from…to-1. The function back
-// takes these GPUs again.
+// vacateMembers frees, in the what-if, the GPUs of the gang's members from…to-1. The function
+// `back` takes these GPUs again.
 func (p *whatIf) vacateMembers(v *entry, from, to int) (back func()) {
 	return p.vacate(v.with(from, to))
 }
@@ -112,8 +113,8 @@ func (p *whatIf) mark(gpus []int, taken bool) {
 	}
 }
 
-// unmark frees the GPUs in the list that are marked as taken. The function back marks these GPUs as
-// taken again.
+// unmark frees the GPUs in the list that are marked as taken. The function `back` marks these GPUs
+// as taken again.
 func (p *whatIf) unmark(gpus []int) (back func()) {
 	gpus = slices.DeleteFunc(slices.Clone(gpus), func(u int) bool { return u >= p.c.NumGPUs() || !p.c.Taken(u) })
 	p.mark(gpus, false)

@@ -77,9 +77,9 @@ type indexedWindow struct {
 // window.
 const MaxWindows = 64
 
-// SetWindows replaces the windows. If there are more than MaxWindows windows, only the first
-// MaxWindows to begin are used. Call SetWindows again after a window has ended. Call SetWindows
-// also after the cluster was rebuilt, because GPU numbers have then changed.
+// SetWindows replaces the windows. If there are more than MaxWindows windows, only the MaxWindows
+// windows that begin first are used. Call SetWindows again after a window has ended. Call
+// SetWindows also after the cluster was rebuilt, because GPU numbers have then changed.
 func (q *Queue) SetWindows(ws []Window) {
 	ws = slices.Clone(ws)
 	slices.SortStableFunc(ws, func(a, b Window) int { return cmp.Compare(a.From, b.From) })
@@ -138,7 +138,7 @@ func (o remainingRunTime) quantile(chance float64) time.Duration {
 }
 
 // reach returns when a gang ends if it starts at the given time, on GPUs of this cost. The
-// parameter long is its run time at cost 1. The gang's limit can end it earlier.
+// parameter `long` is its run time at cost 1. The gang's limit can end it earlier.
 func (p *finder) reach(e *entry, at, long time.Duration, cost float64) time.Duration {
 	d := stretched(long, cost)
 	if e.job.Limit > 0 { // Nomad ends the gang after the limit, however slow the gang is
@@ -156,7 +156,7 @@ func (p *finder) reach(e *entry, at, long time.Duration, cost float64) time.Dura
 func (p *finder) startTime() time.Duration { return max(p.now, p.startsAt) }
 
 // closed returns the windows that do not admit the gang and overlap with a run from startTime to
-// until.
+// `until`.
 func (p *finder) closed(e *entry, until time.Duration) []*indexedWindow {
 	var ws []*indexedWindow
 	at := p.startTime()
@@ -180,8 +180,8 @@ func (p *finder) find(e *entry) (pal.Found, bool) {
 // reservedFirst returns the result of a search that leaves out the windows that the gang can run
 // into. If the whole gang fits on GPUs that open windows reserve for it, it gets these GPUs, unless
 // it would then be much slower (muchWorse) than on the best free GPUs. Otherwise the reserved GPUs
-// would be idle, and the gang would take GPUs that other gangs can use. The result is always that
-// of the last call of search.
+// would be idle, and the gang would take GPUs that other gangs can use. reservedFirst always
+// returns the result of its last call of search.
 func (p *finder) reservedFirst(e *entry, search func(*entry, []*indexedWindow) (pal.Found, bool)) (pal.Found, bool) {
 	long := p.longest(e, p.now)
 	closed := p.closed(e, p.reach(e, p.startTime(), long, e.slower))
@@ -218,7 +218,7 @@ func within(pl pal.Placement, set map[int]bool) bool {
 }
 
 // offWindows returns the result of a search that leaves out the GPUs of windows that the gang can
-// run into. The first search leaves out the windows in closed. If the gang can run into other
+// run into. The first search leaves out the windows in `closed`. If the gang can run into other
 // windows on the GPUs found, offWindows leaves out these windows as well, and searches again.
 func (p *finder) offWindows(e *entry, long time.Duration, closed []*indexedWindow, search func(*entry, []*indexedWindow) (pal.Found, bool)) (pal.Found, bool) {
 	at := p.startTime()
@@ -257,7 +257,7 @@ func (p *finder) besideWindows(e *entry, closed []*indexedWindow) (pal.Found, bo
 	return p.search(e)
 }
 
-// withoutWindows makes searches ignore windows until back is called. Use it for questions that do
+// withoutWindows makes searches ignore windows until `back` is called. Use it for questions that do
 // not depend on the time, such as whether a gang could ever run.
 func (p *finder) withoutWindows() (back func()) {
 	was := p.windowless
@@ -265,7 +265,7 @@ func (p *finder) withoutWindows() (back func()) {
 	return func() { p.windowless = was }
 }
 
-// startingAt sets the start time (startTime) until back is called.
+// startingAt sets the start time (startTime) until `back` is called.
 func (p *finder) startingAt(at time.Duration) (back func()) {
 	p.startsAt = at
 	return func() { p.startsAt = 0 }
@@ -374,8 +374,8 @@ func (q *Queue) KeptFrom(now time.Duration, id string) []WindowConflict {
 }
 
 // RunsInto returns the windows that a running job can run into, with the number of the job's GPUs
-// in each window. Windows that begin after the time begin are left out. If the job is a service,
-// Until in the results is the latest possible time.
+// in each window. Windows that begin after `begin` are left out. If the job is a service, Until in
+// the results is the latest possible time.
 func (q *Queue) RunsInto(now, begin time.Duration, id string) (out []WindowConflict) {
 	e := q.entries[id]
 	if e == nil || e.state < running {
@@ -400,9 +400,9 @@ func (q *Queue) RunsInto(now, begin time.Duration, id string) (out []WindowConfl
 	return out
 }
 
-// Beside marks GPUs as taken that a waiting job does not use: those of windows that it could run
-// into and, if it prefers the GPUs that windows reserve for it, all others. The function back marks
-// them as free again.
+// Beside marks as taken the GPUs that a waiting job does not use: GPUs of windows that it could run
+// into and, if it prefers the GPUs that windows reserve for it, all other GPUs. The function `back`
+// marks them as free again.
 func (q *Queue) Beside(now time.Duration, id string, c *pal.Cluster, g pal.Gang) (back func()) {
 	back = func() {}
 	e := q.entries[id]

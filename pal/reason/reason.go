@@ -145,7 +145,7 @@ func Unread(cause string) Reason { return Reason{Kind: Error, Cause: cause} }
 // IsZero reports whether there is no reason.
 func (r Reason) IsZero() bool { return r.Kind == "" }
 
-// Or returns r. If r is no reason, Or returns o.
+// Or returns r, or o if r is no reason.
 func (r Reason) Or(o Reason) Reason {
 	if r.IsZero() {
 		return o
@@ -174,9 +174,9 @@ func (r Reason) Over(others ...Reason) Reason {
 // Same reports whether two reasons have the same kind and text.
 func (r Reason) Same(o Reason) bool { return r.Kind == o.Kind && r.String() == o.String() }
 
-// RedactedFor returns the reason with each job (namespace/id) replaced by the result of name. This
-// is the job itself, or a placeholder if the reader must not see the job. It leaves Cause
-// unchanged.
+// RedactedFor returns the reason with each job (namespace/id) replaced by what `name` returns for
+// the job. The function `name` returns the job itself, or a placeholder if the reader must not see
+// the job. It leaves Cause unchanged.
 func (r Reason) RedactedFor(name func(job string) string) Reason {
 	all := func(jobs []string) (names []string) {
 		for _, job := range jobs {
@@ -200,8 +200,8 @@ func AllRedactedFor(rs []Reason, name func(job string) string) (redacted []Reaso
 	return redacted
 }
 
-// Shorten applies cut to all messages in the reason that come from elsewhere. It reports whether
-// cut changed any of them.
+// Shorten applies `cut` to all messages in the reason that come from elsewhere. It reports whether
+// `cut` changed any of them.
 func (r *Reason) Shorten(cut func(string) string) bool {
 	was := r.Cause
 	r.Cause = cut(was)
@@ -218,8 +218,8 @@ func (r *Reason) Shorten(cut func(string) string) bool {
 // Error makes a reason usable as an error.
 func (r Reason) Error() string { return r.String() }
 
-// String returns the reason as text for people. The text is a clause without a period, to be shown
-// after a state and a colon. For an unknown kind, String returns the text that was in the JSON.
+// String returns the reason as text for people. For an unknown kind, String returns the text that
+// was in the JSON.
 func (r Reason) String() string {
 	write, known := texts[r.Kind]
 	switch {
@@ -252,7 +252,7 @@ func (r Reason) MarshalJSON() ([]byte, error) {
 	return json.Marshal(fields(r))
 }
 
-// UnmarshalJSON reads the fields. It keeps the text only if the kind is unknown.
+// UnmarshalJSON reads the fields. UnmarshalJSON keeps the text only if the kind is unknown.
 func (r *Reason) UnmarshalJSON(text []byte) error {
 	type fields Reason
 	var f fields

@@ -173,7 +173,7 @@ const (
 	FixVersion    Kind = "fix-version"
 	Advice        Kind = "advice" // how to write a constraint
 
-	// What the command plan says about a job.
+	// What nomad-pal plan says about a job.
 	WouldStart     Kind = "would-start"
 	WouldStartIdle Kind = "would-start-idle" // the job would start if a placer were active
 	WouldRest      Kind = "would-rest"       // the job would have no members
@@ -487,7 +487,7 @@ var ofEnd = map[Kind]writer{
 	NoMoreRuns:    say("the job was stopped, and starts no more runs"),
 }
 
-// ofAhead writes the states of a job that other jobs come after.
+// ofAhead writes the states of a job that other jobs wait for.
 var ofAhead = map[Kind]writer{
 	AheadFailed:   say("that job has failed; run it again"),
 	AheadRejected: say("that job is rejected"),
@@ -536,7 +536,7 @@ var ofRemedies = map[Kind]writer{
 	Advice:        func(r Reason) string { return r.Cause },
 }
 
-// ofPlans writes what the command plan says.
+// ofPlans writes what nomad-pal plan says.
 var ofPlans = map[Kind]writer{
 	WouldStart:     func(r Reason) string { return "would start now" + provided(r, "if") },
 	WouldStartIdle: func(r Reason) string { return "would start if a placer were active" + provided(r, "and") },
@@ -812,7 +812,7 @@ func Second(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 MST
 // Moment writes a time to the minute, in UTC.
 func Moment(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 MST") }
 
-// lasting says from when to when a window lasts, or until when if it has begun.
+// lasting writes the beginning and the end of a window, or only the end if the window has begun.
 func lasting(r Reason) string {
 	if r.From.IsZero() {
 		return " until " + Moment(r.Until)

@@ -182,8 +182,8 @@ func (e *clairvoyantEngine) decide() {
 	e.freed = 0
 }
 
-// muchWorse limits the ratio of a gang's cost to its lowest possible cost. Above the limit, other
-// gangs are moved to make room for the gang.
+// If a gang's cost exceeds muchWorse times its lowest possible cost, other gangs move to make room
+// for it.
 const muchWorse = 1.2
 
 // badlyPlaced returns the running gangs that cost much more than they would alone on the cluster.

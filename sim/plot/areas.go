@@ -5,8 +5,8 @@ package plot
 
 import "fmt"
 
-// Areas is a plot of quantities stacked over time. The panels of a plot are below each other and
-// share their axes.
+// Areas is a plot that shows how several quantities, stacked on each other, change over time. Its
+// panels are drawn below each other and share their axes.
 type Areas struct {
 	Name, Title string
 	X, Y        Axis
@@ -20,8 +20,8 @@ type Band struct {
 	Colour int
 }
 
-// Panel is one of the drawings. Values[i] are the values of the bands from At[i] until At[i+1]; the
-// last values apply until End.
+// Panel is one of the drawings of an [Areas] plot. Values[i] are the values of the bands from At[i]
+// until At[i+1]; the last values apply until End.
 type Panel struct {
 	Title  string
 	At     []float64

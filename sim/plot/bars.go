@@ -11,7 +11,7 @@ type Bar struct {
 	Colour    int
 	Value     float64
 	Low, High float64 // both 0: no spread to draw
-	// Beside is a value to compare with, drawn as a diamond; 0: no diamond.
+	// Beside is a value to compare with, drawn as a diamond; 0 means no diamond.
 	Beside float64
 	Note   string // text after the value
 }

@@ -29,7 +29,8 @@ type Lines struct {
 }
 
 // Distribution returns the cumulative distribution of the values, as percentages of the total count
-// all. If there are fewer than all values, the missing ones count as larger than any other value.
+// `all`. If there are fewer than `all` values, the missing values count as larger than any other
+// value.
 func Distribution(values []float64, all int) []Point {
 	asc := slices.Sorted(slices.Values(values))
 	points := make([]Point, len(asc))
@@ -85,7 +86,7 @@ func (c *canvas) axes(x, y scale) {
 	c.upright(areaTop+areaHeight/2, y.axis.Label)
 }
 
-// rows draws the grid lines of a vertical axis, from height top downwards.
+// rows draws the grid lines of a vertical axis, from the height `top` downwards.
 func (c *canvas) rows(y scale, top, height float64) {
 	for _, v := range y.ticks {
 		at := top + height*(1-y.at(v))

@@ -9,7 +9,7 @@ import "math"
 type Axis struct {
 	Label string
 	Log   bool // logarithmic, base 10; only positive values are shown
-	// Ticks are the values to label; empty: round values.
+	// Ticks are the values to label; empty means round values.
 	Ticks []float64
 }
 
@@ -48,7 +48,7 @@ func (a Axis) shows(v float64) bool {
 	return !math.IsNaN(v) && !math.IsInf(v, 0) && (!a.Log || v > 0)
 }
 
-// at is the position of a value between the ends, from 0 to 1.
+// at returns the position of a value between the ends of the scale, from 0 to 1.
 func (s scale) at(v float64) float64 {
 	lo, hi := s.min, s.max
 	if s.axis.Log {
@@ -57,8 +57,8 @@ func (s scale) at(v float64) float64 {
 	return min(1, max(0, (v-lo)/(hi-lo)))
 }
 
-// linearTicks returns at most eight multiples of 1, 2 or 5 times a power of ten; first and last
-// enclose lo and hi.
+// linearTicks returns at most eight multiples of 1, 2 or 5 times a power of ten; the results
+// `first` and `last` enclose `lo` and `hi`.
 func linearTicks(lo, hi float64) (first, last float64, ticks []float64) {
 	if hi <= lo {
 		hi = lo + 1

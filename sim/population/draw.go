@@ -19,7 +19,8 @@ type Outliers struct {
 	count    int
 }
 
-// AsMeasured makes each GPU an outlier with the measured share of outlier runs as probability.
+// AsMeasured makes each GPU an outlier with a probability equal to the measured share of outlier
+// runs.
 func AsMeasured() Outliers { return Outliers{measured: true} }
 
 // Exactly makes k of the GPUs outliers.
@@ -34,7 +35,7 @@ type Spec struct {
 	// true correlation is unknown, because the sources name GPUs differently for each application.
 	// 0, as in PAL, draws classes independently.
 	Correlation float64
-	// IslandGPUs is the number of GPUs per NVLink island; 0: all GPUs of a node.
+	// IslandGPUs is the number of GPUs per NVLink island; 0 means all GPUs of a node.
 	IslandGPUs int
 	// Tables, if not nil, replace the product's [Tables]. The replacements have the same
 	// applications and clusters, but can have, for example, a quantile for every measured GPU.
@@ -56,8 +57,7 @@ type GPU struct {
 	// Scores are the true times, per class A…D, relative to the median GPU. Times are the times in
 	// the source's unit, and Noise is the relative run-to-run standard deviation of the times.
 	Scores, Times, Noise [pal.NumClasses]float64
-	// Rates are the work per second, in the units of attr.RateUnit. Rates are comparable across
-	// models.
+	// Rates are the work per second, in the units of attr.RateUnit.
 	Rates [pal.NumClasses]float64
 }
 
@@ -153,7 +153,7 @@ func find(tables []Table, cluster, app string) (Table, bool) {
 	return Table{}, false
 }
 
-// drawScores draws the scores of a GPU. Every spec takes the same number of random draws.
+// drawScores draws the scores of a GPU. Every spec takes the same number of random numbers.
 func (s Spec) drawScores(g *GPU, tables [pal.NumClasses]Table, rng *rand.Rand) {
 	common := normal(rng.Float64())
 	for c := range tables {
@@ -166,13 +166,13 @@ func (s Spec) drawScores(g *GPU, tables [pal.NumClasses]Table, rng *rand.Rand) {
 	}
 }
 
-// normal is the standard normal quantile of u, bounded so that it is finite for u = 0.
+// normal returns the standard normal quantile of u, bounded so that it is finite for u = 0.
 func normal(u float64) float64 {
 	return math.Sqrt2 * math.Erfinv(2*math.Max(u, 1e-12)-1)
 }
 
-// drawOutliers draws the outliers. It is called last, so that outliers do not change other draws.
-// If a cluster's measurements have no outliers, the outliers are Longhorn's.
+// drawOutliers draws the outliers. Draw calls drawOutliers last, so that outliers do not change
+// other draws. If a cluster's measurements have no outliers, the outliers are Longhorn's.
 func (s Spec) drawOutliers(gpus []GPU, rng *rand.Rand) {
 	own, _ := find(s.Tables, s.Cluster, "resnet50")
 	tail := own

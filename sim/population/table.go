@@ -30,8 +30,9 @@ type Table struct {
 	// Noise is the median of the GPUs' relative run-to-run standard deviations, estimated from the
 	// median absolute deviation. Only GPUs with at least 3 runs count; 0 if there are no such GPUs.
 	Noise float64
-	// OutlierShare is the share of runs of at least OutlierFrom times the median. OutlierQuantiles
-	// are the quantiles of the times of these runs, divided by MedianTime, at even steps.
+	// OutlierShare is the share of runs that take at least OutlierFrom times the median.
+	// OutlierQuantiles are the quantiles of the times of these runs, divided by MedianTime, at even
+	// steps.
 	OutlierShare     float64
 	OutlierQuantiles []float64
 }
@@ -41,7 +42,7 @@ func Probabilities() []float64 {
 	return []float64{0, .01, .025, .05, .1, .15, .2, .3, .4, .5, .6, .7, .8, .85, .9, .95, .975, .99, 1}
 }
 
-// Quantile is the score at probability u, 0…1, by linear interpolation.
+// Quantile returns the score at probability u, 0…1, by linear interpolation.
 func (t Table) Quantile(u float64) float64 {
 	probs := Probabilities()
 	if len(t.Quantiles) != len(probs) {

@@ -40,8 +40,8 @@ func ofRuns(runs []accounting.Run, c *pal.Cluster) trace.Trace {
 	return t
 }
 
-// jobOf turns a run into a job. The job's work is the time that the run ran, divided by the
-// predicted slowdown on its GPUs.
+// jobOf turns a run into a job. The job's work is the duration of the run, divided by the predicted
+// slowdown on its GPUs.
 func jobOf(r accounting.Run) trace.Job {
 	class := pal.ClassA
 	if c, err := pal.ParseAppClass(r.Class); err == nil {
@@ -69,7 +69,7 @@ func ranFor(r accounting.Run) time.Duration {
 	return ran
 }
 
-// whyNot is why a run is left out of the trace; "" if the run is in the trace.
+// whyNot returns why a run is left out of the trace; "" if the run is in the trace.
 func whyNot(r accounting.Run, j trace.Job) string {
 	switch {
 	case r.State == accounting.Pending:

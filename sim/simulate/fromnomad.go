@@ -18,8 +18,8 @@ import (
 )
 
 // readNomad reads the cluster from the server that Nomad's environment variables name. The ended
-// jobs come from the same server, which soon forgets ended jobs, or with -from-history from the
-// agent's history.
+// jobs come from the same server, which soon forgets them, or, with -from-history, from the agent's
+// history.
 func (o *options) readNomad() (trace.Trace, []pal.Node, error) {
 	client, err := api.NewClient(api.DefaultConfig())
 	if err != nil {

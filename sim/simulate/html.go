@@ -58,7 +58,7 @@ func sums(rows []row) *plot.Table {
 	return t
 }
 
-// maxCurvePoints bounds the points of a line over time: there are fewer than 2 × maxCurvePoints.
+// maxCurvePoints limits the points of a line over time to fewer than 2 × maxCurvePoints.
 const maxCurvePoints = 400
 
 func (r *Report) figures() []plot.Figure {

@@ -70,7 +70,7 @@ func (o *options) checkModels() error {
 	return nil
 }
 
-// widest is the largest number of nodes of one model. No gang runs on two models.
+// widest returns the largest number of nodes of one model. No gang runs on two models.
 func (o *options) widest() int {
 	if len(o.fleet) == 0 {
 		return o.nodes

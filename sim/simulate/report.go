@@ -181,7 +181,7 @@ func tiers() []string {
 	return names
 }
 
-// sizeOf is the size class of a job, as in the Philly study.
+// sizeOf returns the size class of a job, as in the Philly study.
 func sizeOf(j sim.JobResult) string {
 	switch {
 	case j.GPUs == 1:

@@ -22,7 +22,7 @@ type queueFlags map[string]string
 // links matches a Markdown link.
 var links = regexp.MustCompile(`\[([^\]]+)\]\([^)]+\)`)
 
-// tried are the keys of the queue whose flags are derived from the keys.
+// tried are the keys of the queue's configuration for which simulate has a flag.
 var tried = []string{"order", "backfill", "max_wait", "migrate", "moves_per_hour", "locality_wait", "outlier_threshold", "job_priority", "fair_share"}
 
 func queueKeys() []model.Key {
@@ -143,7 +143,7 @@ func (o *options) checkPolicy() error {
 	return nil
 }
 
-// orderName is the order of the queue; "" if the policy has no queue.
+// orderName returns the order of the queue; "" if the policy has no queue.
 func (o *options) orderName() string {
 	if p, ok := o.baseline(); ok {
 		return string(p.Queue.Order)

@@ -24,13 +24,13 @@ import (
 )
 
 // PastRuns asks the agent for the runs in its history between two times. The times are texts such
-// as 30d or 2026-11-01; "": no limit.
+// as 30d or 2026-11-01; "" means no limit.
 type PastRuns func(since, until string) ([]accounting.Run, error)
 
-// Command is the command. Its fields are what differs between programs.
+// Command is the command simulate. Programs differ in its fields.
 type Command struct {
 	Past PastRuns // for -from-history
-	// ReadTrace reads the file of -trace; nil: [trace.ReadFile].
+	// ReadTrace reads the file of -trace; nil means [trace.ReadFile].
 	ReadTrace func(path string) (trace.Trace, error)
 	// Policies are further values of -policy, in addition to [sim.Baselines].
 	Policies []sim.Policy

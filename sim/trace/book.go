@@ -253,8 +253,8 @@ func (b *book) close(t *Trace) {
 	}
 }
 
-// spread refuses a log that spans too many years. One of its times is then probably a placeholder
-// for a missing time.
+// spread refuses a log that spans too many years. One of the log's times is then probably a
+// placeholder for a missing time.
 func (b *book) spread(t *Trace) error {
 	if len(t.Jobs) == 0 {
 		return nil
@@ -382,7 +382,7 @@ func once(rows []run) []run {
 	return runs
 }
 
-// from is the time when the run starts; +Inf if unknown.
+// from returns the time when the run starts; +Inf if unknown.
 func (u run) from() float64 {
 	if u.start.ok {
 		return u.start.v

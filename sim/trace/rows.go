@@ -47,7 +47,7 @@ func text(r io.Reader) (*bufio.Reader, error) {
 	return b, nil
 }
 
-// rows reads the rows of a table, and keeps the current line.
+// rows reads the rows of a table, and counts the lines.
 type rows struct {
 	name   string
 	header []string // as in the file
@@ -172,7 +172,7 @@ func (rs *rows) plain(b *bufio.Reader, comma byte) func() ([]string, error) {
 	}
 }
 
-// nameless returns the first value in a column without a name, or -1.
+// nameless returns the index of the first value in a column without a name, or -1.
 func (rs *rows) nameless(row []string) int {
 	for i, name := range rs.header {
 		if name == "" && row[i] != "" {

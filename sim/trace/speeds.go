@@ -24,7 +24,7 @@ func parseSpeeds(cell string) (pal.Speeds, error) {
 }
 
 // OnModels returns the trace for a cluster of these GPU models (vendor/type/name). Each job's work
-// becomes the time on its fastest model in models. Jobs whose speeds include none of these models
+// becomes the time on its fastest model in `models`. Jobs whose speeds include none of these models
 // are left out. A job with a speed on only one model loses its speeds, as in the placer.
 func (t Trace) OnModels(models []string) Trace {
 	t.Jobs = slices.Clone(t.Jobs)

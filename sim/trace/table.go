@@ -138,7 +138,7 @@ func printable(text string) string {
 	return text
 }
 
-// begin returns the begin of a text that can be as long as a whole file.
+// begin returns the beginning of a text, which can be as long as a whole file.
 func begin(text string) string {
 	const most = 500
 	if len(text) <= most {

@@ -4,8 +4,9 @@
 // Package trace reads job traces for the simulator, and generates workloads from a seed.
 //
 // [ReadFile] reads Slurm's logs and a table of our own (see formats), and recognizes the format by
-// the columns. Errors name file, line and column. A job that did not run on GPUs, or has not ended,
-// is in [Trace.LeftOut] with the reason. The package research/published reads published traces.
+// the columns. Each error names the file, the line and the column. A job that did not run on GPUs,
+// or has not ended, is in [Trace.LeftOut] with the reason. The package research/published reads
+// published traces.
 //
 //	t, err := trace.ReadFile("workload-1.csv")
 //	for _, j := range t.Jobs { … }
@@ -53,7 +54,7 @@ type Job struct {
 	Iterations, IterTimeS float64
 	// After has the IDs of the jobs that must finish first.
 	After []string
-	// DeadlineS is the deadline, in seconds after SubmitS; 0: none.
+	// DeadlineS is the deadline, in seconds after SubmitS; 0 means none.
 	DeadlineS float64
 	// Priority is like Nomad's: a job with a higher priority goes first.
 	Priority int
@@ -68,10 +69,10 @@ type Job struct {
 	// Efficiency is the share of a linear speed-up that each doubling of members gives; 0 means 1.
 	LeastMembers int
 	Efficiency   float64
-	// EstimateS is the user's estimate of the work in seconds; 0: none.
+	// EstimateS is the user's estimate of the work in seconds; 0 means none.
 	EstimateS float64
-	// Speeds has the job's speeds by GPU model, without vendor and type; nil: unknown. If speeds
-	// are known, the work (WorkS) is the time on the fastest model. See [Trace.OnModels].
+	// Speeds has the job's speeds by GPU model, without vendor and type; nil means unknown. If
+	// speeds are known, the work (WorkS) is the time on the fastest model. See [Trace.OnModels].
 	Speeds pal.Speeds
 	// Notes say how the job is simulated differently from the trace.
 	Notes []string
@@ -170,7 +171,7 @@ func ReadFile(path string) (Trace, error) {
 	return Read(path, f)
 }
 
-// Read reads a trace from r. name is the path, which errors name.
+// Read reads a trace from r. name is the path, which appears in errors.
 func Read(name string, r io.Reader) (Trace, error) {
 	t, b := Trace{Name: name}, newBook(name)
 	in, err := text(r)
