@@ -9,7 +9,8 @@ type GPU struct {
 	// Scores are the raw PM scores per application class, indexed by [AppClass.Index]. Raw scores
 	// predict how long a job takes. 0 means that the GPU was not measured.
 	Scores [NumClasses]PMScore
-	// Binned are the PM scores of the GPU's variability classes: one value for all GPUs of a bin.
+	// Binned has one score for each application class. All GPUs of a variability class have the
+	// same value in Binned.
 	// Bin values are used to choose GPUs, but never to predict times (PAL §3.3). A GPU with 0
 	// counts as the median, 1.
 	Binned [NumClasses]PMScore

@@ -118,8 +118,8 @@ func (s *search) lowestSlots(all []binSlots, need int) []binSlots {
 
 // fewestNodes keeps the slots of as few groups as possible. The groups with the most slots keep all
 // their slots. The remaining members get slots of the smallest group that has enough slots. Groups
-// with the lowest bins are preferred among groups with equally many slots. The result overwrites
-// the slice `all`.
+// with the lowest bins are preferred among groups with equally many slots. The returned slice
+// reuses the memory of `all`.
 func (s *search) fewestNodes(all []binSlots, need int) []binSlots {
 	groups := zeros(&s.c.scratch.perCount, s.c.largestGroup+1) // number of groups by their slots
 	for of := range byGroup(all) {
@@ -216,7 +216,7 @@ func members(slots []binSlots) (n int) {
 }
 
 // selectSlots keeps the slots below the last bin and score, and the first `need` slots with exactly
-// this bin and score. The result overwrites the slice `all`.
+// this bin and score. The returned slice reuses the memory of `all`.
 func (s *search) selectSlots(all []binSlots, last, lastScore, need int) []binSlots {
 	kept := all[:0]
 	for _, e := range all {

@@ -132,8 +132,7 @@ func (g *Gang) occupant(parts int) Occupant {
 	return o
 }
 
-// setTaken takes or releases one part for a member of the gang. The parameter `parts` is the number
-// of parts that the member has.
+// setTaken takes or releases one part of a GPU for a member that has `parts` parts of this GPU.
 func (c *Cluster) setTaken(gpu int, taken bool, g *Gang, parts int) {
 	if !c.Shared(gpu) {
 		c.SetTaken(gpu, taken)

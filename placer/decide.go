@@ -45,10 +45,10 @@ type start struct {
 	refused    bool
 }
 
-// decide asks the queue for its decisions and carries them out. The loop carries out all decisions,
-// but only prepares starts. The loop marks the GPUs of the starts as allocated in the view, so that
-// later decisions in the cycle do not use these GPUs. After the loop, decide commits several starts
-// at a time, because a commit takes Nomad milliseconds and changes only its own gang.
+// decide asks the queue for its decisions and carries them out. The loop carries out all decisions
+// except starts. If a gang is to start, the loop marks the gang's GPUs in the view as allocated, so
+// that later decisions in the cycle do not use these GPUs. After the loop, decide commits several
+// starts at a time, because a commit takes Nomad milliseconds and changes only its own gang.
 func (p *Placer) decide(ctx context.Context, now time.Time) error {
 	starts := p.arrived(now)
 	actions := p.m.Queue.Decide(gang.QueueTime(now), p.m.View.Cluster)

@@ -132,11 +132,12 @@ func (h *failureLog) newestJudgeable(found []failure.Failure) []failure.Failure 
 	return latest.failures
 }
 
-// note adds failures, oldest first, and the strikes that they cause against GPUs. spared holds the
-// strikes that do not count because the cap of the quarantine is reached. known contains further
-// evidence. If a write fails, the failures do not count as recorded, so the next cycle notes them
-// again. note writes the quarantine first and then the failures. If only the first write succeeds,
-// the next cycle repeats the strikes, but two strikes for one failure count only once.
+// note records the failures that were found, oldest first, and the strikes against GPUs that they
+// cause. It returns the strikes that do not count because the maximum number of GPUs is already in
+// quarantine. The argument `known` contains further evidence about the failures. If a write fails,
+// the failures do not count as recorded, so the next cycle notes them again. note writes the
+// quarantine first and then the failures. If only the first write succeeds, the next cycle repeats
+// the strikes, but two strikes for one failure count only once.
 func (h *failureLog) note(ctx context.Context, c *nomad.Client, found []failure.Failure, known failure.Evidence, now time.Time) (spared []failure.Strike, err error) {
 	var next *failureLog
 	kept, err := store.In(c).Quarantine().Change(ctx, store.Value[map[string]failure.Quarantine]{Of: h.quarantine, Index: h.index},

@@ -112,7 +112,7 @@ func hostileReport(p *Placer, as []queue.Action, jobs []hostile.Job) (page strin
 	return fmt.Sprintf(`# What hostile jobs do to the placer
 
 Written by `+"`make faults`"+`. The %d absurd jobs of `+"`placer/nomadtest/hostile`"+`, all of which Nomad accepts, compete with an honest gang of 2 × 4 GPUs. The
-cluster has 8 nodes of 8 GPUs, and half of the GPUs are free. Nothing panics. The honest gang starts when all absurd jobs are present, and when only one of them is present
+cluster has 8 nodes of 8 GPUs, and half of the GPUs are free. Nothing panics. The honest gang starts beside each single absurd job, and also beside all of them
 (`+"`TestHostileJobs`"+`). States of the absurd jobs: %s. The CSV file beside this page has each job, with the reason
 that `+"`explain`"+` gives.
 `, len(jobs), strings.Join(counts, ", ")), rows

@@ -36,7 +36,8 @@ type lot struct {
 	panicked *callPanic
 }
 
-// startWrites begins to write the data that is due, unless a lot is being written.
+// startWrites starts a goroutine that writes the data that is due. If an earlier lot is still being
+// written, startWrites does nothing.
 func (p *journal) startWrites(ctx context.Context, now time.Time) {
 	if p.takeWrites(); p.lot != nil {
 		return

@@ -306,7 +306,7 @@ func aborts(r Record) Claim {
 	if b := r.Beside; b != nil && b.AbortSeconds != 0 {
 		t.see(b.AbortSeconds, b.AbortSeconds > abortLimit, "%.2f s", b.AbortSeconds)
 	}
-	return t.claim("a killed measurement is gone within 2 s", "%.2f s", t.most)
+	return t.claim("a killed measurement ends within 2 s", "%.2f s", t.most)
 }
 
 func faultsSaid(r Record) Claim {

@@ -156,7 +156,7 @@ func (r Record) rest(b *strings.Builder) {
 		if x.ForcedMs > 0 {
 			fmt.Fprintf(b, ", %.2f ms (%+.1f %%) while its own GPU was measured, too", x.ForcedMs, 100*(x.ForcedMs/x.AloneMs-1))
 		}
-		fmt.Fprintf(b, ".\nWhile the job ran, the idle check found on its GPU: %s. A killed measurement was gone after %.2f s.\n", cmp.Or(x.Seen, "-"), x.AbortSeconds)
+		fmt.Fprintf(b, ".\nWhile the job ran, the idle check found on its GPU: %s. A killed measurement ended after %.2f s.\n", cmp.Or(x.Seen, "-"), x.AbortSeconds)
 	}
 	if len(r.Faults) > 0 {
 		fmt.Fprintf(b, "\n## Faults on purpose\n\n")

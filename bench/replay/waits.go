@@ -13,8 +13,8 @@ import (
 type Waits struct {
 	Avg, P99, Longest time.Duration
 	Overdue           int // gangs that waited longer than max_wait
-	// Promised is the queue's bound for the longest wait of a gang. Used is the largest ratio of a
-	// gang's wait to its own bound.
+	// Promised is the longest wait that the queue promised to the gang that waited longest. Used is
+	// the largest ratio of a gang's wait to its own bound.
 	Promised time.Duration
 	Used     float64
 }

@@ -201,7 +201,7 @@ func heat(r *reader, dev nvml.Device, s *gpu.Sample) {
 	}
 }
 
-// reasonNames returns the names of the clocks event reasons, starting with the lowest bit.
+// reasonNames returns the names of the clock event reasons whose bits are set, lowest bit first.
 func reasonNames(bits uint64) string {
 	var out []string
 	for i, name := range []string{

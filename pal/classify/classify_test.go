@@ -144,7 +144,7 @@ func TestLearnRefusesOneGroup(t *testing.T) {
 	for range 3 {
 		fs = append(fs, triples(true)[:10]...)
 	}
-	if g, err := Learn(fs); err == nil || !strings.HasPrefix(err.Error(), "the 30 jobs do not form three groups: two groups are only 0.0") {
+	if g, err := Learn(fs); err == nil || !strings.HasPrefix(err.Error(), "the 30 jobs do not form three groups: two groups have a distance of 0.0") {
 		t.Errorf("%+v, %v", g, err)
 	}
 }

@@ -57,7 +57,7 @@ func Learn(jobs []Features) (Groups, error) {
 	sort.Slice(points, func(i, j int) bool { return less(points[i], points[j]) })
 	centers := kmeans(points, farthest(points))
 	if d := closest(centers); d < leastDistance {
-		return Groups{}, fmt.Errorf("the %d jobs do not form three groups: two groups are only %.2f apart, but must be %.2f apart", len(points), d, leastDistance)
+		return Groups{}, fmt.Errorf("the %d jobs do not form three groups: two groups have a distance of %.2f, but must have at least %.2f", len(points), d, leastDistance)
 	}
 	sort.Slice(centers[:], func(i, j int) bool { return bound(centers[i]) > bound(centers[j]) })
 	g.Centers = centers

@@ -194,7 +194,7 @@ func (s Sample) check() error {
 	case s.Rate != 0 && (!positive(s.Rate) || attr.CheckValue(s.Rate) != nil):
 		return fmt.Errorf("rate %v is not a positive number", s.Rate)
 	case !(s.Noise >= 0) || math.IsInf(s.Noise, 0):
-		return fmt.Errorf("noise %v is not a number of at least 0", s.Noise)
+		return fmt.Errorf("noise %v is neither 0 nor a positive number", s.Noise)
 	}
 	return nil
 }

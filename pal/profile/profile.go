@@ -63,8 +63,8 @@ type Options struct {
 	// Edges are the upper ends of all classes except the last class, in ascending order. There are
 	// at most MaxClass−1 edges.
 	Edges []float64 `json:"edges" hcl:"edges,optional"`
-	// Hysteresis says when a GPU changes class: when its score is beyond the edge of its class by
-	// more than Hysteresis in two sessions.
+	// Hysteresis is the distance between a GPU's score and the edge of its class that must be exceeded
+	// in two sessions before the GPU changes class.
 	Hysteresis float64 `json:"hysteresis" hcl:"hysteresis,optional"`
 	// Outlier is the lowest score that makes a GPU an outlier, even after a single session.
 	Outlier float64 `json:"outlier" hcl:"outlier,optional"`

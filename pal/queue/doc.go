@@ -82,8 +82,8 @@
 //   - A gang's signature contains everything that decides where the gang fits, except two things.
 //     The exceptions are the gang's run time, which matters only on GPUs of a window that has not
 //     begun, and whether the gang has its turn. Caches whose key is the signature must handle both
-//     exceptions. If the signature lacked anything else, gangs that fit in different places would
-//     share one search.
+//     exceptions. If any other condition were missing from the signature, gangs that fit in
+//     different places would share one search.
 //
 // # Its parts
 //
@@ -94,8 +94,8 @@
 //   - runners and levels: the running gangs, and which of them may be stopped
 //   - tenancy, gangKinds, windows, lending, account and forecasts
 //
-// A pass (one run of Decide) and each question consist of layers. Each layer uses only the layers
-// listed before it:
+// The code that runs in a pass (one run of Decide), or for a question, consists of layers. Each
+// layer uses only the layers listed before it:
 //
 //   - whatIf (whatif.go): the cluster as it would be after hypothetical changes
 //   - finder (search.go): where one gang fits

@@ -35,7 +35,7 @@ func (rs *runners) join(e *entry) {
 	}
 }
 
-// part removes a gang that no longer runs from the lists.
+// part removes from the lists a gang that is no longer running.
 func (rs *runners) part(e *entry) {
 	last := rs.running[len(rs.running)-1]
 	rs.running[e.runPos], last.runPos = last, e.runPos

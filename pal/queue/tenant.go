@@ -246,7 +246,7 @@ func (o Options) checkTenants() error {
 		case t.Quota < 0:
 			return fmt.Errorf("queue: tenant %q: quota %d is negative", name, t.Quota)
 		case !(t.Weight >= 0):
-			return fmt.Errorf("queue: tenant %q: weight %v is not a number of at least 0", name, t.Weight)
+			return fmt.Errorf("queue: tenant %q: weight %v is neither 0 nor a positive number", name, t.Weight)
 		case t.BorrowingLimit != nil && *t.BorrowingLimit < 0:
 			return fmt.Errorf("queue: tenant %q: borrowing_limit %d is negative", name, *t.BorrowingLimit)
 		case t.MaxGPUsPerUser < 0 || t.MaxJobsPerUser < 0:

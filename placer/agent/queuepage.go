@@ -94,7 +94,7 @@ func newQueueQuery(v url.Values) (q queueQuery, err error) {
 		}
 		n, e := strconv.Atoi(v.Get(name))
 		if e != nil || n < 0 {
-			err = fmt.Errorf("%s=%q is not a number of at least 0", name, v.Get(name))
+			err = fmt.Errorf("%s=%q is neither 0 nor a positive integer", name, v.Get(name))
 		}
 		return n
 	}

@@ -62,7 +62,7 @@ var duties = map[State][]duty{
 		{say: "if a drain stopped members without GPUs, ask Nomad to replace them", do: (*Lifecycle).placeLeftOut},
 		{say: "record that all members run", do: (*Lifecycle).recordReady, always: true},
 	},
-	Stopping:    {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, {say: "stop the members, or keep them running if a placer crashed before it stopped them", do: (*Lifecycle).stopOrGoOn, to: []State{Starting, Running}}},
+	Stopping:    {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, {say: "stop the members, unless an earlier placer crashed before it stopped any of them", do: (*Lifecycle).stopOrGoOn, to: []State{Starting, Running}}},
 	Resubmitted: {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, {say: "restore the pins; if the job now requests other GPUs, ask the queue for room, and requeue the gang if a member is missing", do: (*Lifecycle).restorePins, registers: true, to: []State{Starting, Running, Native}}},
 	Ended:       {dutyUndo},
 	Lost:        {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, {say: "requeue the gang, give up on it, or ask Nomad to place the stopped members again", do: (*Lifecycle).requeueLost, registers: true, to: []State{Completing, Failed}}},

@@ -16,9 +16,9 @@ import (
 
 // Ledger.wants has a holding for each job that holds GPUs or to which GPUs are promised. If only
 // one job claims a GPU, that job owns the GPU. If several jobs claim the GPU (Ledger.rivals),
-// [Ledger.first] chooses the owner. Ledger.holds lists the GPUs of each job's holding that the job
-// owns. refresh derives all holdings and owners from the state. refreshJobs updates the holdings
-// and owners of jobs that changed. A test checks that refresh and refreshJobs give the same result.
+// [Ledger.first] chooses the owner. Ledger.holds lists the GPUs that each job owns. The method
+// refresh computes the holdings and owners of all jobs from the state, and the method refreshJobs
+// only those of changed jobs. A test checks that refresh and refreshJobs give the same result.
 
 // holding lists the GPUs and the resources of nodes that one job holds or that are promised to the
 // job. The GPUs are in ascending order.

@@ -154,9 +154,9 @@ func (r Row) check() error {
 	case !(r.Time > 0) || math.IsInf(r.Time, 0):
 		return fmt.Errorf("time %v is not a positive number", r.Time)
 	case !(r.Noise >= 0) || math.IsInf(r.Noise, 0):
-		return fmt.Errorf("noise %v is not a number of at least 0", r.Noise)
+		return fmt.Errorf("noise %v is neither 0 nor a positive number", r.Noise)
 	case !(r.Rate >= 0) || math.IsInf(r.Rate, 0):
-		return fmt.Errorf("rate %v is not a number of at least 0", r.Rate)
+		return fmt.Errorf("rate %v is neither 0 nor a positive number", r.Rate)
 	}
 	for _, text := range []string{r.GPU, string(r.App), r.Model, r.Key} {
 		if strings.ContainsFunc(text, unicode.IsControl) || !utf8.ValidString(text) {

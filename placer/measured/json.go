@@ -33,7 +33,8 @@ func Read(name string, data []byte, d Defaults) ([]Row, error) {
 	return ReadCSV(name, bytes.NewReader(data), d)
 }
 
-// row completes and checks a sample of a file.
+// row fills the empty fields of a sample with defaults, and returns an error if the sample is
+// invalid.
 func (d Defaults) row(at string, s profile.Sample) (Row, error) {
 	or := func(v, fallback string) string {
 		return strings.TrimSpace(cmp.Or(v, fallback))

@@ -67,7 +67,7 @@ func TestReadErrors(t *testing.T) {
 		{"negative time", "gpu,app,time\nG1,A,1\nG2,A,-1\n", "f:3: time -1 is not a positive number"},
 		{"no number", "gpu,app,time\nG1,A,fast\n", `f:2: time "fast" is not a number`},
 		{"not finite", "gpu,app,time\nG1,A,inf\n", "f:2: time +Inf is not a positive number"},
-		{"noise", "gpu,app,time,noise\nG1,A,1,-0.1\n", "f:2: noise -0.1 is not a number of at least 0"},
+		{"noise", "gpu,app,time,noise\nG1,A,1,-0.1\n", "f:2: noise -0.1 is neither 0 nor a positive number"},
 		{"no GPU", "gpu,app,time\n,A,1\n", "f:2: no GPU id"},
 		{"space in a GPU id", "gpu,app,time\nG 1,A,1\n", `f:2: GPU id "G 1" contains a space, ',', ';' or '='`},
 		{"GPU id like a comment", "gpu,app,time\n\"#G1\",A,1\n", `f:2: GPU id "#G1" begins with '#', as a comment does`},

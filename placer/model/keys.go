@@ -69,17 +69,16 @@ func (k Key) Set(c *Config, value string) error {
 	case *int:
 		n, err := strconv.Atoi(value)
 		if err != nil || n < 0 {
-			return fmt.Errorf("%q is not a number of at least 0", value)
+			return fmt.Errorf("%q is neither 0 nor a positive integer", value)
 		}
 		*to = n
 	case *float64:
 		f, err := strconv.ParseFloat(value, 64)
 		if err != nil || !(f >= 0) || f == 0 && !k.zero {
-			least := "above 0"
 			if k.zero {
-				least = "of at least 0"
+				return fmt.Errorf("%q is neither 0 nor a positive number", value)
 			}
-			return fmt.Errorf("%q is not a number %s", value, least)
+			return fmt.Errorf("%q is not a positive number", value)
 		}
 		*to = f
 	case *time.Duration:

@@ -274,7 +274,7 @@ func CheckClocks(beat store.Heartbeat, written, now time.Time) Check {
 	case ahead > most:
 		return Check{"clocks", Warn, fmt.Sprintf("the servers' clock is %s ahead of this machine's", ahead.Round(time.Second)), "synchronize the clocks by NTP"}
 	case beat.Trouble != "":
-		return Check{"clocks", OK, "this machine's and the servers' clocks agree within seconds; the agent's clock is not known, because the agent is in trouble", ""}
+		return Check{"clocks", OK, "the clocks of this machine and of Nomad's servers agree within seconds; the agent's clock could not be compared, because the agent is unhealthy", ""}
 	}
 	return Check{"clocks", OK, "the agent's and the servers' clocks agree within seconds", ""}
 }

@@ -121,8 +121,8 @@ func membersSay(s *cluster.State, st gang.Observed) reason.Reason {
 	return reason.Reason{Kind: reason.MembersRun, Want: st.Want, Doing: &d}
 }
 
-// membersLack describes the members of a starting or running gang if some of them neither run nor
-// are complete; otherwise it returns no reason.
+// membersLack says why a starting or running gang is incomplete. It returns an empty reason if all
+// members run or are complete.
 func membersLack(s *cluster.State, st gang.Observed) reason.Reason {
 	if st.Nomad != gang.Running && st.Nomad != gang.Starting {
 		return reason.Reason{}

@@ -306,7 +306,7 @@ func parseNeighbours(s string) (with pal.Sharing, err error) {
 		default:
 			class, err := pal.ParseAppClass(word)
 			if err != nil {
-				return pal.Sharing{}, fmt.Errorf("%q is neither an application class (A to D) nor any, none or self", word)
+				return pal.Sharing{}, fmt.Errorf("%q must be an application class (A to D), any, none or self", word)
 			}
 			with.Beside[class.Index()] = true
 		}

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Package artifact reimplements the simulator of the PAL artifact (hal-uw/blox-pal, tag
-// artifact-v1.4). The package has the same rounds and filler jobs, Python's random numbers and
-// numpy's order of equal elements, so that the published results can be checked job by job. For
-// placement, the package uses the product's pal.Place.
+// artifact-v1.4). The package reproduces the simulator's rounds and filler jobs, Python's random
+// numbers, and the order in which numpy sorts equal elements. So the published results can be
+// checked job by job. For placement, the package uses the product's pal.Place.
 package artifact
 
 import (

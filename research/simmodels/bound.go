@@ -72,9 +72,9 @@ func fluid(kinds []kind, models []string, gpus float64) (span float64, prices ma
 // bounds. First, each job takes at least its run time on its fastest model. Second, at the given
 // prices, a job costs at least GPUs × work × the least price over speed, and all GPUs together
 // serve costs at a fixed rate. So no policy beats one machine that serves these costs, one job at a
-// time, the least remaining cost first. Third, a machine that serves the least cost first works on
-// each job at some mean time. The job ends later than this time by at least half of its run time on
-// the fastest model.
+// time, the least remaining cost first. Third, a job ends at least half of its run time on the
+// fastest model after the mean of the times at which it is served. The average of these means is
+// lowest if the machine serves the job with the least total cost first.
 func bound(jobs []job, models []string, gpusOfModel float64, prices map[string]float64) float64 {
 	costs, least := make([]float64, len(jobs)), 0.0
 	for i, j := range jobs {

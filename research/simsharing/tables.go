@@ -16,7 +16,7 @@ const head = `# The right neighbour on a GPU
 
 Written by %s on %s. The jobs come from four virtual clusters of Philly, and run Gavel's applications. The cluster has %d GPUs (%s) in nodes
 of %d. [Gavel measured](neighbours.md) pairs of single-GPU jobs that share a GPU, but no gangs. These simulations assume that a gang is as fast as its slowest member.
-Each further seed shuffles the applications among the jobs. The queue is the product's; jobs have no estimates. A stopped gang loses %d s.
+Each further seed shuffles the applications among the jobs. All simulations use nomad-pal's queue, and no job has an estimate of its run time. A stopped gang loses %d s.
 
 * **exclusive**: one job per GPU. Load 100 %% is the cluster's capacity without sharing.
 * **random neighbours**: %d parts per GPU; a job takes an idle GPU if one exists, else any free part.

@@ -478,7 +478,7 @@ In "half estimate", half of the jobs have estimates, too long or too short by a 
 
 ## The cost of giving no estimates and allowing no stops
 
-All figures are relative to the first row, in which users give no estimates and no job may be stopped. Every row has the same jobs on the same GPUs.
+All figures are relative to the first row, in which users give no estimates and no job may be stopped. Every row simulates the same jobs on the same cluster.
 
 `
 

@@ -60,7 +60,7 @@ const (
 // Ways in which a simulated job can differ from the trace. Reports count the jobs by difference.
 const (
 	noteRequeued   = "ran several times (requeued); the run times add up"
-	noteTwice      = "several rows for the same run (overlapping outputs); the last row counts"
+	noteTwice      = "several rows describe the same run; the last of these rows is used"
 	noteNoGPU      = "task groups without GPUs are not simulated"
 	noteDependency = "a dependency that is not simulated (after, singleton, any of several)"
 	noteWide       = "members with more GPUs than a node has, split into several (-gpus-per-node)"
@@ -106,7 +106,7 @@ func (b *book) add(r *row, t *table) error {
 	switch {
 	case !known:
 	case !t.format.slurm && !sameJob(r.Job, b.entries[i].Job):
-		return fmt.Errorf("job %q differs from line %d in more than its group, GPUs, state and times", r.ID, b.entries[i].Line)
+		return fmt.Errorf("job %q does not match its row on line %d: only the group, GPUs, state and times may differ", r.ID, b.entries[i].Line)
 	case r.LeastMembers > 0 && r.group != b.entries[i].runs[0].group:
 		return fmt.Errorf("job %q is elastic, but has several groups: an elastic gang has only one", r.ID)
 	}

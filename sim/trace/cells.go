@@ -145,7 +145,7 @@ func (c *clock) read(cell, column string, line int) (float64, error) {
 			return 0, err
 		}
 	case v >= afterAll && !math.IsInf(v, 0):
-		return 0, fmt.Errorf("%s is too large for seconds; are they milliseconds? Divide them by 1000", cell)
+		return 0, fmt.Errorf("%s is too large for a time in seconds; if the time is in milliseconds, divide it by 1000", cell)
 	default:
 		if s, err = number(cell, 0); err != nil {
 			return 0, err

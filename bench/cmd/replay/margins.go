@@ -44,9 +44,9 @@ type ratio struct {
 	Mean float64 `json:"mean"`
 	Low  float64 `json:"low,omitempty"`
 	High float64 `json:"high,omitempty"`
-	// Target is the largest (JCT, makespan) or smallest (utilization) ratio that meets the target;
-	// 0: no target. Met reports whether the mean meets the target; Surely, whether the whole
-	// interval meets the target.
+	// Target is the largest acceptable ratio for JCT and makespan, and the smallest acceptable
+	// ratio for utilization. 0 means that there is no target. Met reports whether the mean meets
+	// the target; Surely, whether the whole interval meets the target.
 	Target float64 `json:"target,omitempty"`
 	Met    bool    `json:"met"`
 	Surely bool    `json:"surely_met"`

@@ -21,9 +21,9 @@ type waits struct {
 	Longest float64 `json:"longest_s"`
 	// Overdue is how many gangs waited longer than max_wait.
 	Overdue float64 `json:"longer_than_max_wait"`
-	// Promised is the queue's bound for the wait of the gang that waited longest. Used is the
-	// largest ratio of a gang's wait to the gang's own bound. Under plain Nomad, Promised and Used
-	// are 0.
+	// Promised is the longest wait that the queue promised to the gang that waited longest. Used is
+	// the largest ratio of a gang's wait to the longest wait that the queue promised to this gang.
+	// Under plain Nomad, Promised and Used are 0.
 	Promised float64 `json:"promised_s,omitempty"`
 	Used     float64 `json:"of_promise,omitempty"`
 }

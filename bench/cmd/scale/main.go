@@ -37,7 +37,7 @@ func main() {
 	flag.StringVar(&o.bin, "bin", "build/bin", "folder with nomad-pal's binaries and simnodes")
 	o.Flags("scale")
 	flag.StringVar(&o.sizes, "nodes", "100,1000,5000,10000", "comma-separated cluster sizes in nodes; empty: only the measurement of -extra")
-	flag.IntVar(&o.gangs, "gangs", 200, "gangs of the burst, with 2 × 4 GPUs each; at most as many as fit on half the cluster")
+	flag.IntVar(&o.gangs, "gangs", 200, "maximum number of gangs that are submitted at once; each has 2 × 4 GPUs, and all gangs together request at most half of the cluster")
 	flag.IntVar(&o.paced, "paced", 40, "gangs submitted one after the other, for latencies")
 	flag.IntVar(&o.rounds, "rounds", 3, "rounds of measurements at each size; results are medians")
 	flag.BoolVar(&o.extra, "extra", true, "also measure, at 1,000 nodes, a gang of 1,000 GPUs, and 10,000 queued jobs with a restart of the placer")

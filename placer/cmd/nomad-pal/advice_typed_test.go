@@ -203,7 +203,7 @@ func adviceOnTraces(t *testing.T, f *advice.Followed) {
 	}
 	for _, of := range []typed{
 		{wrong: simulate(table(header, row, "b,1767323045,2,60")), says: "use the same format for all times in the file", right: simulate(table(header, row, "b,2026-01-02 03:05:05,2,60"))},
-		{wrong: simulate(table(header, "a,1767323045000,2,60")), says: "are they milliseconds? Divide them by 1000", right: simulate(table(header, "a,1767323045,2,60"))},
+		{wrong: simulate(table(header, "a,1767323045000,2,60")), says: "if the time is in milliseconds, divide it by 1000", right: simulate(table(header, "a,1767323045,2,60"))},
 		{wrong: simulate(slurm("RE+")), says: "it matches several states; write the full name of the state", right: simulate(slurm("COMPLETED"))},
 		{wrong: simulate(own("deadline", "0")), says: "0 is not a deadline; for no deadline, leave the field empty", right: simulate(own("deadline", ""))},
 		{wrong: simulate(table(`{"jobs": []}`)), says: "for Slurm, use sacct -P instead of --json", right: simulate(slurm("COMPLETED"))},

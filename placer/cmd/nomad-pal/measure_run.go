@@ -181,7 +181,7 @@ func (r *measureRun) begin(t *measureTarget) error {
 		return err
 	}
 	if was != nil && !measures(was) {
-		r.end(t, gpuSkipped, fmt.Sprintf("job %q has the name of the measuring job but does not measure: rename it", key.ID))
+		r.end(t, gpuSkipped, fmt.Sprintf("the name %q is reserved for the measuring job; give your job another name", key.ID))
 		return nil
 	}
 	if was != nil && !cluster.Dead(was) {

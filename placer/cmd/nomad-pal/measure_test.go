@@ -364,7 +364,7 @@ func TestMeasureLeavesOtherJobsAlone(t *testing.T) {
 	code, text, errs := c.does("measure", "-json", "GPU-1-0", "GPU-1-1", "GPU-1-2")
 	stop()
 	<-done
-	if code != 2 || strings.Count(text, `has the name of the measuring job but does not measure`) != 2 || strings.Count(text, `"measured"`) != 1 {
+	if code != 2 || strings.Count(text, `is reserved for the measuring job; give your job another name`) != 2 || strings.Count(text, `"measured"`) != 1 {
 		t.Errorf("exit code %d\n%s%s", code, text, errs)
 	}
 	if left := p.measuringJobs(); len(left) != 2 {

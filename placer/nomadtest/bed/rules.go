@@ -340,7 +340,7 @@ func (r *rules) wrote(x nomadtest.Write) {
 		s.unknown = s.gone && s.purge && !r.dead[x.Client].IsZero()
 		s.back, s.backAt = x.Client, time.Now()
 	case x.Before != nil && len(x.Before.Payload) > 0 && x.Kind == "register":
-		r.violated("%s registered %s, which loses its payload", x.Client, x.Job)
+		r.violated("the registration by %s discarded the payload of job %s", x.Client, x.Job)
 	case x.Before != nil && !ours(x.Before) && x.Kind != "register":
 		r.violated("%s sent a %s of %s, but this job has neither gate nor pins", x.Client, x.Kind, x.Job)
 	}

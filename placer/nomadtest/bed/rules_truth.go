@@ -138,7 +138,7 @@ func startWrong(m *model.Model, e *query.Explanation, j model.JobStatus, w queue
 	case e.StartTo.IsZero():
 		return ""
 	case from > to || e.StartTo.Before(m.Time):
-		return fmt.Sprintf("explain expects the job to start from %v to %v, but the time is %v", e.StartFrom, e.StartTo, m.Time)
+		return fmt.Sprintf("explain expects the job to start between %v and %v, but it is now %v", e.StartFrom, e.StartTo, m.Time)
 	case w.Reason != reason.Locality && (from != w.From || to != w.To), w.Reason == reason.Locality && to > w.Until && to > gang.QueueTime(m.Time):
 		return fmt.Sprintf("explain expects the job to start from %v to %v, but the queue says from %v to %v", e.StartFrom, e.StartTo, time.Unix(0, int64(w.From)), time.Unix(0, int64(w.To)))
 	}
