@@ -104,7 +104,7 @@ func Join(shards []Shard) (*Profile, error) {
 	first := shards[0]
 	of, err := strconv.Atoi(first["of"])
 	if err != nil || of < 1 {
-		return nil, fmt.Errorf("profile: shard item \"of\" is %q, want a number of at least 1", first["of"])
+		return nil, fmt.Errorf("profile: shard item \"of\" is %q, want a positive integer", first["of"])
 	}
 	if of != len(shards) {
 		return nil, fmt.Errorf("profile version %s: %d of %d shards", first["version"], len(shards), of)

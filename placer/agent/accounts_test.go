@@ -48,7 +48,7 @@ func TestHistory(t *testing.T) {
 		}
 		for path, says := range map[string]string{
 			"/v1/runs?state=gone": `state="gone" is none of`, "/v1/runs?since=yesterday": `since="yesterday" is not a time`,
-			"/v1/runs?limit=0": `limit="0" is not a number of at least 1`, "/v1/usage?by=color": `by="color" is none of`,
+			"/v1/runs?limit=0": `limit="0" is not a positive integer`, "/v1/usage?by=color": `by="color" is none of`,
 		} {
 			if status, text := r.send(http.MethodGet, path, "ops", ""); status != http.StatusBadRequest || !strings.Contains(text, says) {
 				t.Errorf("%s: %d %s", path, status, text)

@@ -105,7 +105,7 @@ func count(q url.Values, name string) (int, error) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 {
-		return 0, fmt.Errorf("%s=%q is not a number of at least 1", name, text)
+		return 0, fmt.Errorf("%s=%q is not a positive integer", name, text)
 	}
 	return n, nil
 }

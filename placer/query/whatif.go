@@ -140,7 +140,7 @@ func alterGroup(g *api.TaskGroup, what, value string) error {
 func setNumber[T int | int64 | uint64](field **T, value string) error {
 	n, err := strconv.Atoi(value)
 	if err != nil || n < 1 {
-		return fmt.Errorf("%q is not a whole number of at least 1", value)
+		return fmt.Errorf("%q is not a positive integer", value)
 	}
 	*field = new(T(n))
 	return nil

@@ -320,7 +320,7 @@ func parseNeighbours(s string) (with pal.Sharing, err error) {
 func parseCount(s string) (int, error) {
 	n, err := strconv.Atoi(s)
 	if err != nil || n < 1 {
-		return 0, fmt.Errorf("not a number of at least 1")
+		return 0, fmt.Errorf("not a positive integer")
 	}
 	return n, nil
 }

@@ -375,7 +375,7 @@ func TestHintsRefused(t *testing.T) {
 		{"pal_deadline", "-1h", "nor a positive duration"},
 		{"pal_checkpoint", "hourly", "not a positive duration"},
 		{"pal_checkpoint", "1h", `add pal_preempt = "true"`},
-		{"pal_array_parallel", "many", "not a number of at least 1"},
+		{"pal_array_parallel", "many", "not a positive integer"},
 		{"pal_neighbours", "A, D,self", ""},
 		{"pal_neighbours", "none,self", ""},
 		{"pal_neighbours", "E", "must be an application class (A to D), any, none or self"},

@@ -438,7 +438,7 @@ func TestExplainWhatIf(t *testing.T) {
 	}
 	for what, want := range map[string]string{
 		"count":         "is not <key>=<value>",
-		"count=0":       `"0" is not a whole number of at least 1`,
+		"count=0":       `"0" is not a positive integer`,
 		"speed=1":       "no such key",
 		"pal_class=Z":   `application class "Z" is unknown`,
 		"other.count=2": `no group "other" with GPUs`,
