@@ -344,7 +344,7 @@ func adviceOnHardware(t *testing.T, f *advice.Followed) {
 	if _, _, err := jobs.Register(job, nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, out, said := c.does("measure", "-wait=0s", "GPU-1-0"); !f.Add(out, "rename it") {
+	if _, out, said := c.does("measure", "-wait=0s", "GPU-1-0"); !f.Add(out, "give your job another name") {
 		t.Errorf("measure: %s%s", out, said)
 	}
 	if _, _, err := jobs.Deregister(*job.ID, true, nil); err != nil {
