@@ -163,8 +163,8 @@ func (p *planner) fitsAfter(e *entry, ends []ending) (n int, ok bool) {
 	return low + 1 + sort.Search(high-low-1, func(i int) bool { return fits(low + 1 + i) }), true
 }
 
-// picky reports whether the gang needs certain GPUs, and not only enough free GPUs. This is the case
-// if the gang shares GPUs, or cannot use every GPU of the cluster.
+// picky reports whether the gang needs certain GPUs, and not only enough free GPUs. A gang is picky
+// if it shares GPUs, or cannot use every GPU of the cluster.
 func (p *finder) picky(e *entry) bool {
 	return e.job.Gang.Sharing != nil || p.kindOf(e).picky.of(func() bool {
 		return slices.ContainsFunc(e.job.Gang.MemberSets, func(s pal.MemberSet) bool { return slices.Contains(s.Eligible, false) })
