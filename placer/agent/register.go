@@ -83,8 +83,11 @@ func (s *server) misdirected(w http.ResponseWriter, r *http.Request, job *api.Jo
 	if region == "" && *job.Region != api.GlobalRegion {
 		region = *job.Region // if a job names the region "global", Nomad does not forward it
 	}
+	if region == "" {
+		return false
+	}
 	client, err := s.file.Nomad.connectAs("")
-	if region == "" || err != nil {
+	if err != nil {
 		return false
 	}
 	defer client.Close()
