@@ -56,12 +56,14 @@ func (st Observed) startsAsAWhole() bool {
 
 // didItsWork reports whether all members with GPUs have succeeded in the present version. Members
 // that a drain stopped after they had succeeded count as succeeded, and so do members whose version
-// could not be read.
+// could not be read. Members that Nomad has not stopped count even if their client killed them,
+// because Nomad counts them as finished.
 func (st Observed) didItsWork(w World) bool {
 	done := map[string]int{} // by group
 	for _, a := range w.Allocs(st.Key) {
 		ofThis := a.Version == nil && a.ModifyIndex > *st.Job.JobModifyIndex || a.Version != nil && *a.Version == *st.Job.Version
-		if ofThis && a.Client == api.AllocClientStatusComplete && endedByThemselves(a.Tasks) {
+		finished := a.Desired == api.AllocDesiredStatusRun || endedByThemselves(a.Tasks)
+		if ofThis && a.Client == api.AllocClientStatusComplete && finished {
 			done[a.Group]++
 		}
 	}
