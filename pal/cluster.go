@@ -314,6 +314,28 @@ func (c *Cluster) Take(g Gang, p Placement) { c.takeOrRelease(g, p, true) }
 // Release undoes [Cluster.Take].
 func (c *Cluster) Release(g Gang, p Placement) { c.takeOrRelease(g, p, false) }
 
+// Vacate releases a placement in a what-if. The function `back` takes the placement again, and
+// restores the occupants of its parts, because the cluster can describe them otherwise than g.
+func Vacate(c *Cluster, g Gang, p Placement) (back func()) {
+	var was []occupancy
+	if c.occupancies != nil {
+		for _, u := range p.GPUs() {
+			was = append(was, c.occupancies[u])
+		}
+	}
+	c.Release(g, p)
+	return func() {
+		c.Take(g, p)
+		if was == nil {
+			return
+		}
+		for i, u := range p.GPUs() {
+			c.SetOccupant(u, was[i].now)
+			c.occupancies[u] = was[i]
+		}
+	}
+}
+
 // takeOrRelease implements Take and Release.
 func (c *Cluster) takeOrRelease(g Gang, p Placement, taken bool) {
 	times := -1 // factor of the members' needs, which are subtracted from the unallocated resources

@@ -108,6 +108,29 @@ func TestFormerOccupant(t *testing.T) {
 	}
 }
 
+// A what-if restores the state hash and the occupant, although the occupant differs from the gang.
+func TestVacate(t *testing.T) {
+	parts := DeviceGroup{Name: "m", Shared: true, GPUs: []GPU{{ID: "a::0"}, {ID: "a::1"}}}
+	c, err := NewCluster([]Node{{ID: "a", Name: "a", Groups: []DeviceGroup{parts}}}, TwoTier(1.7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := SingleGPUs("there", ClassA, 1)
+	g.Sharing = &Sharing{}
+	pl, _ := Place(c, g, Policy{Name: PAL})
+	c.Take(g, pl)
+	u := pl.GPUs()[0]
+	c.SetOccupant(u, Occupant{Gang: "there", Class: 1, Sharing: Sharing{Beside: AnyClass, Stays: true}, Parts: 1})
+	hash, was := c.stateHash, c.occupancies[u]
+	back := Vacate(c, g, pl)
+	if c.Taken(u) {
+		t.Error("the part is still taken")
+	}
+	if back(); c.stateHash != hash || c.occupancies[u] != was || !c.Taken(u) {
+		t.Errorf("the part has %+v, want %+v; hash %x, want %x", c.occupancies[u], was, c.stateHash, hash)
+	}
+}
+
 // The cost of neighbours does not depend on the order of a map, although the order of three
 // numbers can change the last digit of their sum.
 func TestNeighboursAddUpInOneOrder(t *testing.T) {

@@ -89,6 +89,23 @@ func TestRefusedGang(t *testing.T) {
 	s.wants("it is overdue", "late")
 }
 
+// A question does not change who counts as a neighbour. The cluster can describe a running gang
+// otherwise than the queue does, for example while the placer has not yet accepted an edit.
+func TestAnswersKeepNeighbours(t *testing.T) {
+	s := newSharersOn(t, "V100", 1)
+	hour := func(j *Job) { j.Estimate = time.Hour }
+	s.submitted("there", pal.ClassA, hour)
+	s.wants("an idle GPU", "there")
+	s.c.SetOccupant(s.on["there"].GPUs()[0], pal.Occupant{Gang: "there", Sharing: pal.Sharing{Beside: pal.AnyClass, Stays: true}, Parts: 1})
+	s.submitted("next", pal.ClassA, hour)
+	s.submitted("whole", pal.ClassA, func(j *Job) {
+		j.Gang.MemberSets[0].GPUs, j.Estimate = 3, time.Hour
+	})
+	for range 2 {
+		s.waits("next", reason.Next, 0)
+	}
+}
+
 // Without RefuseBad, the same gang starts at once.
 func TestRefusingNobody(t *testing.T) {
 	s := newSharersOn(t, "V100", 1)

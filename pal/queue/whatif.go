@@ -50,8 +50,7 @@ func (p *whatIf) vacate(e *entry) (back func()) {
 			return slices.ContainsFunc(m.GPUs, func(u int) bool { return !p.taken(u) })
 		})
 	}
-	p.c.Release(e.job.Gang, pl)
-	return func() { p.c.Take(e.job.Gang, pl) }
+	return pal.Vacate(p.c, e.job.Gang, pl)
 }
 
 // vacateMembers frees, in the what-if, the GPUs of the gang's members from…to-1. The function

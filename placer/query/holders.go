@@ -180,11 +180,7 @@ func (s facts) holding(k cluster.JobKey, stopping bool) (r request.Request, ok b
 // GPUs in kept. needed restores the cluster afterwards.
 func (s facts) needed(h *Holders, g pal.Gang, keys map[string]cluster.JobKey, kept map[int]bool) {
 	c := s.m.View.Cluster
-	type taken struct {
-		g  pal.Gang
-		at pal.Placement
-	}
-	var released []taken
+	var back []func()
 	var hidden []int
 	hide := func() {
 		for u := range kept {
@@ -198,8 +194,8 @@ func (s facts) needed(h *Holders, g pal.Gang, keys map[string]cluster.JobKey, ke
 		for _, u := range hidden {
 			c.SetTaken(u, false)
 		}
-		for _, t := range slices.Backward(released) {
-			c.Take(t.g, t.at)
+		for _, take := range slices.Backward(back) {
+			take()
 		}
 	}()
 	for i := range h.Jobs {
@@ -212,8 +208,7 @@ func (s facts) needed(h *Holders, g pal.Gang, keys map[string]cluster.JobKey, ke
 		if len(at.Members) == 0 || slices.ContainsFunc(at.GPUs(), func(u int) bool { return !c.Taken(u) }) {
 			continue
 		}
-		c.Release(r.Gang, at)
-		released = append(released, taken{r.Gang, at})
+		back = append(back, pal.Vacate(c, r.Gang, at))
 		h.Jobs[i].Needed = true
 		hide()
 		if _, _, h.Enough = s.m.Queue.Look(c, g); h.Enough {
@@ -386,8 +381,7 @@ func (s facts) runsOn(e *Explanation, t *model.Tracked) {
 	if !s.m.View.Reserved(t.Key) {
 		e.holds = pal.Describe(c, g, at)
 	}
-	c.Release(g, at)
-	defer c.Take(g, at)
+	defer pal.Vacate(c, g, at)()
 	if f, _, ok := s.m.Queue.Look(c, g); ok {
 		e.Alternatives, e.Tradeoffs = []Alternative{{"the best now", pal.Describe(c, g, f.Placement)}}, s.tradeoffs(c, g, sizeKey(t.Request, "max"))
 	}
