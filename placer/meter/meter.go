@@ -236,13 +236,6 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// CloseIdleConnections is called by http.Client.
-func (t transport) CloseIdleConnections() {
-	if c, ok := t.next.(interface{ CloseIdleConnections() }); ok {
-		c.CloseIdleConnections()
-	}
-}
-
 // object returns the kind of object at a path below /v1/, for the labels of metrics. There are few
 // kinds of objects, and no kind contains the name of an object.
 func object(path string) string {

@@ -47,11 +47,12 @@ func NewClient(cfg *api.Config, namespace string, through ...func(http.RoundTrip
 		own.HttpClient = c
 	}
 	limited := *own.HttpClient
-	next := cmp.Or(limited.Transport, http.DefaultTransport)
+	inner := cmp.Or(limited.Transport, http.DefaultTransport)
+	next := inner
 	for _, t := range through {
 		next = t(next)
 	}
-	limited.Transport = deadlines{next}
+	limited.Transport = deadlines{next, inner}
 	own.HttpClient = &limited
 	c, err := api.NewClient(&own)
 	if err != nil {

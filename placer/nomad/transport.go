@@ -75,8 +75,9 @@ const (
 // ErrNoAnswer means that Nomad did not send the complete answer within the time limit.
 var ErrNoAnswer = errors.New("no answer from Nomad in time")
 
-// deadlines is a transport that applies time limits to requests.
-type deadlines struct{ next http.RoundTripper }
+// deadlines is a transport that applies time limits to requests. inner is the transport that all
+// other transports wrap.
+type deadlines struct{ next, inner http.RoundTripper }
 
 type endedKey struct{}
 
@@ -123,9 +124,10 @@ func (d deadlines) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// CloseIdleConnections closes idle connections, for http.Client.
+// CloseIdleConnections closes idle connections, for http.Client. Wrappers of the transport need no
+// such method, because this one calls the inner transport.
 func (d deadlines) CloseIdleConnections() {
-	if c, ok := d.next.(interface{ CloseIdleConnections() }); ok {
+	if c, ok := d.inner.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
 	}
 }
