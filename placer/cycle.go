@@ -284,8 +284,8 @@ func (p *Placer) syncQueue(ctx context.Context) {
 		}
 		p.m.BeginJob(t.Key)
 		p.step(ctx, t, gang.Sync{Unread: t.PassedOver, After: t.After != nil, Eligible: t.Eligible})
-		if t.Placed {
-			p.m.Queue.SetPlacement(gang.QueueTime(p.m.Time), t.Key.String(), p.m.At(t))
+		if id := t.Key.String(); t.Placed && !p.m.Queue.PlacedOn(id, p.m.View.Holds(t.Key)) {
+			p.m.Queue.SetPlacement(gang.QueueTime(p.m.Time), id, p.m.At(t))
 		}
 		t.Idle = t.Quiet(p.m) && !t.PassedOver && t.After == nil
 	}

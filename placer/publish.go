@@ -22,13 +22,16 @@ type published struct {
 	mu      sync.Mutex
 	picture *query.Snapshot
 	seen    time.Time     // the snapshot includes all changes up to this time
+	old     bool          // the snapshot lacks a change
 	next    chan struct{} // closed by the next snapshot; nil if nobody waits
 	asked   bool          // somebody has asked for the snapshot since it was made
+	watched bool          // somebody has looked for changes since the snapshot was made
 	wanted  bool          // somebody waits for a newer snapshot
 }
 
 // Picture returns a snapshot of the state after one of the last cycles. The snapshot is about a
-// second old. Picture returns nil until the first cycle has ended. A snapshot never changes.
+// second old, or up to ten seconds if nobody has asked for a snapshot in the meantime. Picture
+// returns nil until the first cycle has ended. A snapshot never changes.
 func (p *pictures) Picture() *query.Snapshot {
 	p.published.mu.Lock()
 	defer p.published.mu.Unlock()
@@ -37,16 +40,38 @@ func (p *pictures) Picture() *query.Snapshot {
 }
 
 // LastPicture is like Picture, but for callers that only wait for changes. LastPicture does not ask
-// for a newer snapshot.
+// for a newer snapshot while nothing changes.
 func (p *pictures) LastPicture() *query.Snapshot {
 	p.published.mu.Lock()
 	defer p.published.mu.Unlock()
+	p.published.watched = true
 	return p.published.picture
 }
 
 // PictureSince waits for a snapshot that includes all changes up to the given time. So callers see
-// their own changes.
+// their own changes. If the last snapshot lacks an older change, PictureSince waits for the next
+// snapshot for up to a second.
 func (p *pictures) PictureSince(ctx context.Context, since time.Time) (*query.Snapshot, error) {
+	if seen, behind := p.behind(); behind && !since.After(seen) {
+		brief, cancel := context.WithTimeout(ctx, pictureEvery)
+		defer cancel()
+		if picture, err := p.awaited(brief, seen.Add(1)); err == nil {
+			return picture, nil
+		}
+	}
+	return p.awaited(ctx, since)
+}
+
+// behind reports whether the last snapshot lacks a change although readers expect it to have the
+// change. The snapshot has all changes up to the returned time.
+func (p *pictures) behind() (seen time.Time, behind bool) {
+	s := &p.published
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.seen, s.old && time.Since(s.seen) > 2*pictureEvery
+}
+
+func (p *pictures) awaited(ctx context.Context, since time.Time) (*query.Snapshot, error) {
 	for {
 		s := &p.published
 		s.mu.Lock()
@@ -85,12 +110,19 @@ func (p *pictures) ForgetPicture() {
 	p.published.picture = nil
 }
 
-// Status returns the counts in the last snapshot.
+// Status returns the counts in the last snapshot. Status waits for a new snapshot as PictureSince
+// does, unless there is no snapshot yet.
 func (p *pictures) Status() model.Status {
-	if s := p.Picture(); s != nil {
-		return s.Status()
+	s := p.Picture()
+	if s == nil {
+		return model.Status{}
 	}
-	return model.Status{}
+	ctx, cancel := context.WithTimeout(context.Background(), pictureEvery)
+	defer cancel()
+	if latest, err := p.PictureSince(ctx, time.Time{}); err == nil {
+		s = latest
+	}
+	return s.Status()
 }
 
 const (
@@ -98,8 +130,9 @@ const (
 	// snapshot. The placer spends at most a twentieth of its time on snapshots, or a fifth if
 	// somebody waits for a snapshot.
 	pictureEvery = time.Second
-	// sameFor is how long the placer keeps a snapshot while nothing changes. After this time, the
-	// placer makes a new snapshot, because expected starts depend on the time.
+	// sameFor is how long the placer keeps a snapshot while nothing changes, or nobody asks for a
+	// snapshot. After this time, the placer makes a new snapshot, because expected starts depend on
+	// the time, and because readers get the last snapshot if the placer hangs.
 	sameFor = 10 * time.Second
 )
 
@@ -107,20 +140,28 @@ const (
 // snapshot.
 func (p *Placer) publish(now time.Time) {
 	p.warnOfNodes()
-	p.published.mu.Lock()
-	last, age, wanted := p.published.picture, now.Sub(p.picturedAt), p.published.wanted
-	p.published.mu.Unlock()
-	least := max(pictureEvery, 20*p.publishing)
-	if wanted {
-		least = 5 * p.publishing
-	}
-	if p.unpublished = last != nil && age < least; p.unpublished {
-		return
-	}
+	s := &p.published
+	s.mu.Lock()
+	last, age, asked, wanted := s.picture, now.Sub(p.picturedAt), s.asked || s.watched, s.wanted
+	s.mu.Unlock()
 	warnings := slices.Concat(p.ofNodes, p.ofNamespaces, p.m.Windows.Warnings(), p.m.Denials(), p.m.Unplaced(), p.failing())
 	seen := p.m.View.Changes()
 	changed := last == nil || p.changed || seen != p.pictured || !slices.Equal(last.Warned(), warnings)
-	if changed || age >= sameFor {
+	least := max(pictureEvery, 20*p.publishing)
+	switch {
+	case wanted:
+		least = 5 * p.publishing
+	case !asked:
+		least = max(least, sameFor)
+	}
+	if p.unpublished = changed && last != nil && age < least; p.unpublished {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.old = true
+		return
+	}
+	made := changed || age >= sameFor
+	if made {
 		began := time.Now()
 		last, p.changed, p.pictured, p.picturedAt = query.Picture(p.m.Clone(), p.nomad, warnings), false, seen, now
 		p.publishing = time.Since(began)
@@ -128,12 +169,13 @@ func (p *Placer) publish(now time.Time) {
 			p.hooks.Published(last, changed)
 		}
 	}
-	p.published.mu.Lock()
-	defer p.published.mu.Unlock()
-	p.published.picture, p.published.seen, p.published.asked, p.published.wanted = last, time.Now(), false, false
-	if p.published.next != nil {
-		close(p.published.next)
-		p.published.next = nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.picture, s.seen, s.old, s.wanted = last, time.Now(), false, false
+	s.asked, s.watched = s.asked && !made, s.watched && !made
+	if s.next != nil {
+		close(s.next)
+		s.next = nil
 	}
 }
 

@@ -232,6 +232,19 @@ func (q *Queue) Started(now time.Duration, id string, p pal.Placement) {
 	q.run(e, p, now)
 }
 
+// PlacedOn reports whether a gang that runs or is being stopped holds exactly these GPUs, which must
+// be in ascending order. PlacedOn is quicker than [Queue.SetPlacement] with the same GPUs. PlacedOn
+// returns false for elastic gangs, for which the order of the members matters too.
+func (q *Queue) PlacedOn(id string, gpus []int) bool {
+	e := q.entries[id]
+	if e == nil || e.state < running || e.elastic != nil {
+		return false
+	}
+	on := e.placement.GPUs()
+	slices.Sort(on)
+	return slices.Equal(on, gpus)
+}
+
 // SetPlacement reports the GPUs of a gang that runs or is being stopped. Call SetPlacement, for
 // example, when a member has ended or when Nomad has moved a member. Reporting the same placement
 // again changes nothing. A gang that is being stopped stays in that state until [Queue.Stopped].

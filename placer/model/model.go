@@ -127,8 +127,7 @@ func (m *Model) leaveQueue(t *Tracked) {
 	m.Queue.Removed(now, id)
 }
 
-// At returns the placement of the gang according to the ledger. Each cycle passes the gang's
-// placement to the queue.
+// At returns the placement of the gang according to the ledger.
 func (m *Model) At(t *Tracked) pal.Placement {
 	return m.View.Running(t.Request, m.View.Holds(t.Key))
 }

@@ -191,3 +191,31 @@ func TestPictureOfThePresent(t *testing.T) {
 		}
 	})
 }
+
+// While nobody asks, changes seldom lead to a snapshot. Who asks then gets a snapshot with the
+// changes, because an old snapshot would surprise them.
+func TestPictureOnlyIfAsked(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1, Unwatched: true}, func(w *bed.World) {
+		t := w.T // that of the synctest bubble
+		w.AddNodes(1, 4)
+		p := w.StartPlacer()
+		w.Submit(bed.Gang{Name: "full", GPUs: 4, Runs: time.Hour})
+		w.ExpectRunning("full", 10*time.Second)
+		w.RunFor(time.Minute)
+		p.Picture()
+		name := ""
+		for i := range 25 {
+			name = fmt.Sprint("new-", i)
+			w.Submit(bed.Gang{Name: name})
+			w.RunFor(time.Second)
+		}
+		if age := time.Since(p.LastPicture().Model().Time); age < 2*time.Second {
+			t.Errorf("nobody has asked, but the last snapshot is %s old", age)
+		}
+		w.RunFor(500 * time.Millisecond)
+		s, err := p.PictureSince(t.Context(), time.Time{})
+		if err != nil || !slices.ContainsFunc(s.Jobs(), func(j model.JobStatus) bool { return j.Job == name }) {
+			t.Errorf("%s is not in the snapshot of who asks now (%v)", name, err)
+		}
+	})
+}

@@ -80,6 +80,8 @@ type Options struct {
 	Unchecked bool
 	// Published is called with each snapshot that a placer publishes.
 	Published func(placer string, s *query.Snapshot)
+	// Unwatched is true if nobody looks at the placers' snapshots while time passes.
+	Unwatched bool
 	// Sampled is true if the world must run even under the race detector, which skips most other
 	// worlds.
 	Sampled bool
@@ -245,6 +247,11 @@ func (w *World) RunFor(d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		time.Sleep(min(look, time.Until(end)))
 		w.rules.look()
+		for _, p := range w.placers {
+			if !w.opts.Unwatched {
+				p.LastPicture() // as an agent that writes the history does
+			}
+		}
 	}
 }
 
