@@ -68,8 +68,8 @@ func (p *Placer) cycleWithin(ctx context.Context) error {
 	if err := p.catchUp(ctx); err != nil {
 		return err
 	}
-	if p.clock.now().Sub(began) > oldNews && p.applyAll() > 0 {
-		p.tick()
+	if ordered := p.reread.Load(); p.clock.now().Sub(began) > oldNews && (p.applyAll() > 0 || ordered) {
+		told = p.readControls(ctx, p.tick())
 		if err := p.catchUp(ctx); err != nil {
 			return err
 		}
@@ -85,9 +85,9 @@ func (p *Placer) cycleWithin(ctx context.Context) error {
 }
 
 // oldNews is the age at which the data of a cycle is too old for a decision. If a cycle has run for
-// longer than oldNews, it applies new events once more before it decides. While Nomad answers
-// slowly, a job can start and then be lost with its node. When the node comes back, the lost job
-// holds its GPUs again.
+// longer than oldNews, it applies new events and people's commands once more before it decides.
+// While Nomad answers slowly, somebody can hold a waiting job, or a job can start and then be lost
+// with its node. When the node comes back, the lost job holds its GPUs again.
 const oldNews = time.Second
 
 // catchUp brings the placer up to date with Nomad's state, and does what is due for each gang.

@@ -292,6 +292,34 @@ func TestHeldBeforeItIsRead(t *testing.T) {
 	})
 }
 
+// Nomad answers a request of a cycle slowly. Meanwhile a waiting job is held, and the GPUs that it
+// waits for become free. The placer does not start the job (found by the walk 25118).
+func TestHeldDuringALongCycle(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(1, 4)
+		p := w.StartPlacer()
+		w.Submit(Gang{Name: "full", GPUs: 3, Runs: time.Hour})
+		w.ExpectRunning("full", 10*time.Second)
+		w.Submit(Gang{Name: "a", GPUs: 3, Runs: time.Hour})
+		w.ExpectWaiting("a", 10*time.Second)
+		w.Nomad.Fail(p.Name, "PUT /v1/var/nomad-pal/quarantine", nomadtest.Slow, 1)
+		w.Submit(Gang{Name: "fails", Change: func(j *api.Job) {
+			j.TaskGroups[0].Tasks[0].Config["args"] = []string{"-c", "sleep 5; exit 1"}
+		}})
+		w.Expect("a cycle takes long", time.Minute, func() bool { return w.Nomad.Faults()["slow"] > 0 })
+		if err := w.Stop(Key("full")); err != nil {
+			w.T.Fatal(err)
+		}
+		if _, err := p.Control(w.T.Context(), Key("a"), func(of *gang.Control) { of.Held = &gang.Said{By: "ada", At: time.Now()} }); err != nil {
+			w.T.Fatal(err)
+		}
+		w.RunFor(30 * time.Second)
+		if got := w.GPUs(Key("a")); len(got) > 0 {
+			w.T.Errorf("a is held and has %v", got)
+		}
+	})
+}
+
 // A tenant's block misspells a namespace. The placer warns until Nomad has the namespace.
 func TestTenantOfNoNamespace(t *testing.T) {
 	Run(t, Options{Seed: 1, Placer: func(c *model.Config) {
