@@ -237,9 +237,7 @@ func (p *Placer) calibrate(ctx context.Context, now time.Time) error {
 		return ctx.Err()
 	}
 	for _, e := range profile.Diff(p.m.Profile, built) {
-		if e.Kind == profile.Added {
-			p.log.Trace("profile", "event", e.String())
-		} else {
+		if e.Kind != profile.Added {
 			p.log.Info("profile", "event", e.String())
 		}
 	}

@@ -89,6 +89,9 @@ func dropImplausible(samples []Sample, problem map[string]string) {
 
 // withoutGPUs returns the samples of GPUs without a problem.
 func withoutGPUs(samples []Sample, problem map[string]string) (kept []Sample) {
+	if len(problem) == 0 {
+		return samples
+	}
 	for _, s := range samples {
 		if _, drop := problem[s.GPU]; !drop {
 			kept = append(kept, s)

@@ -59,48 +59,34 @@ func (e Event) String() string {
 // Diff lists what changed from one profile to the next, by GPU and then application. If old is nil,
 // every GPU is new.
 func Diff(old, cur *Profile) []Event {
-	before, after := entriesOf(old), entriesOf(cur)
+	if old == nil {
+		old = &Profile{}
+	}
 	var events []Event
-	for k, a := range after {
-		b, had := before[k]
-		if kind := changed(b, a, had); kind != "" {
-			events = append(events, event(kind, k, a.model, b.Entry, a.Entry))
+	for _, g := range cur.GPUs {
+		for _, e := range g.Entries {
+			before, had := old.Lookup(g.ID, e.App)
+			if !had {
+				before = Entry{}
+			}
+			if kind := changed(before, e, had); kind != "" {
+				events = append(events, event(kind, g, before, e))
+			}
 		}
 	}
-	for k, b := range before {
-		if _, has := after[k]; !has {
-			events = append(events, event(Removed, k, b.model, b.Entry, Entry{}))
+	for _, g := range old.GPUs {
+		for _, e := range g.Entries {
+			if _, has := cur.Lookup(g.ID, e.App); !has {
+				events = append(events, event(Removed, g, e, Entry{App: e.App}))
+			}
 		}
 	}
 	slices.SortFunc(events, func(a, b Event) int { return cmp.Or(cmp.Compare(a.GPU, b.GPU), cmp.Compare(a.App, b.App)) })
 	return events
 }
 
-type entryID struct {
-	gpu string
-	app pal.AppClass
-}
-
-type modelEntry struct {
-	model string
-	Entry
-}
-
-func entriesOf(p *Profile) map[entryID]modelEntry {
-	m := map[entryID]modelEntry{}
-	if p == nil {
-		return m
-	}
-	for _, g := range p.GPUs {
-		for _, e := range g.Entries {
-			m[entryID{g.ID, e.App}] = modelEntry{g.Model, e}
-		}
-	}
-	return m
-}
-
 // changed returns the kind of event, or "". A score that changes within its class causes no event.
-func changed(b, a modelEntry, had bool) EventKind {
+func changed(b, a Entry, had bool) EventKind {
 	switch {
 	case a.Outlier && !b.Outlier:
 		return BecameOutlier
@@ -114,7 +100,7 @@ func changed(b, a modelEntry, had bool) EventKind {
 	return ""
 }
 
-func event(kind EventKind, k entryID, model string, from, to Entry) Event {
-	return Event{Kind: kind, GPU: k.gpu, Model: model, App: k.app,
+func event(kind EventKind, g GPU, from, to Entry) Event {
+	return Event{Kind: kind, GPU: g.ID, Model: g.Model, App: to.App,
 		From: from.Class, To: to.Class, FromScore: from.Score, ToScore: to.Score}
 }

@@ -52,7 +52,9 @@ func repetitionSigma(xs []float64, center float64) float64 {
 }
 
 func sorted(xs []float64) []float64 {
-	return slices.Sorted(slices.Values(xs))
+	asc := slices.Clone(xs) // slices.Sorted allocates several times as much
+	slices.Sort(asc)
+	return asc
 }
 
 // meanStd returns the mean and the standard deviation of a sample (n−1), as in pandas. For fewer

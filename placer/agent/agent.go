@@ -306,7 +306,8 @@ const (
 	rest = 500 * time.Millisecond
 )
 
-// collectMore sets [gcPercent] once the placer has read the cluster.
+// collectMore sets [gcPercent] and returns unused memory to the system once the placer has read the
+// cluster.
 func (a *Agent) collectMore(ctx context.Context) {
 	for began := time.Now(); ctx.Err() == nil; pause(ctx, 100*time.Millisecond) {
 		p := a.current.Load()
@@ -314,6 +315,7 @@ func (a *Agent) collectMore(ctx context.Context) {
 			if os.Getenv("GOGC") == "" {
 				debug.SetGCPercent(gcPercent)
 			}
+			debug.FreeOSMemory() // reading a large cluster takes far more memory than the agent needs later
 			return
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
@@ -196,7 +197,7 @@ func (p *pages) after(now *query.Snapshot, version uint64, nodes bool) (ms []mes
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.of != now {
-		p.advance(now.Map(), hashOf(now.Jobs()))
+		p.advance(now.Map(), hashOf(now.Jobs(), now.Model().Failures))
 		p.of = now
 	}
 	which := 0
@@ -263,10 +264,13 @@ func (p *pages) advance(m *query.Map, queue uint64) {
 	p.deltas = append(p.deltas, newDelta(s))
 }
 
-// hashOf returns a hash that changes with the queue. Expected starts move with the clock, so the
-// hash contains them only to the minute.
-func hashOf(jobs []model.JobStatus) uint64 {
+// hashOf returns a hash that changes with the queue and the failures. Expected starts move with the
+// clock, so the hash contains them only to the minute.
+func hashOf(jobs []model.JobStatus, failures []failure.Failure) uint64 {
 	h := fnv.New64a()
+	for _, f := range failures[max(0, len(failures)-1):] { // the last failure suffices
+		fmt.Fprintln(h, f.Alloc, f.At.UnixNano())
+	}
 	for _, j := range jobs {
 		fmt.Fprintln(h, j.Namespace, j.Job, j.State, j.Position, j.GPUs, j.Class, j.Reason, j.StartTo.Unix()/60)
 	}

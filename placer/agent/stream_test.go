@@ -23,6 +23,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nomad-pal/nomad-pal/placer/failure"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
@@ -146,6 +149,26 @@ func TestStreamRebuildsTheState(t *testing.T) {
 }
 
 // The parts that are compressed once for all pages form one gzip stream, in any order.
+// The page reads jobs and failures again when the hash changes.
+func TestHashOf(t *testing.T) {
+	at := time.Date(2026, 11, 30, 12, 0, 5, 0, time.UTC)
+	job := model.JobStatus{Namespace: "default", Job: "a", State: gang.Waiting, StartTo: at}
+	failed := failure.Failure{Job: "b", Alloc: "one", At: at}
+	was := hashOf([]model.JobStatus{job}, []failure.Failure{failed})
+	late, later, runs := job, job, job
+	late.StartTo, later.StartTo, runs.State = at.Add(30*time.Second), at.Add(time.Minute), gang.Running
+	for what, same := range map[string]bool{
+		"late":  hashOf([]model.JobStatus{late}, []failure.Failure{failed}) == was,
+		"later": hashOf([]model.JobStatus{later}, []failure.Failure{failed}) != was,
+		"runs":  hashOf([]model.JobStatus{runs}, []failure.Failure{failed}) != was,
+		"fails": hashOf([]model.JobStatus{job}, []failure.Failure{failed, {Job: "b", Alloc: "two", At: at}}) != was,
+	} {
+		if !same {
+			t.Errorf("%s: the hash is wrong", what)
+		}
+	}
+}
+
 func TestPackedMessages(t *testing.T) {
 	ms := []message{newMessage("a", "one"), newMessage("b", strings.Repeat("two", 1000)), alive, newMessage("a", "one")}
 	var want []byte

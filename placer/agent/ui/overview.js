@@ -97,7 +97,7 @@ function fails(not, allocs, es) {
   return all.length ? list(all.slice(0, few)) : good("The agent knows of no failure.");
 }
 
-// reader calls read at once, every minute, and after changes of the cluster or queue, at most every 5 s.
+// reader calls read at once, every 10 minutes, and after changes of the cluster or queue, at most every 5 s.
 function reader(read) {
   let timer, last = 0, reading = false, again = false;
   async function now() {
@@ -109,9 +109,9 @@ function reader(read) {
   }
   const later = () => { clearTimeout(timer); timer = setTimeout(now, Math.max(0, last + 5000 - Date.now())); };
   const stop = listen(what => { if (what === "jobs" || what === "cells" || what === "idle") later(); });
-  const minute = setInterval(later, 60e3);
+  const rarely = setInterval(later, 600e3);
   now();
-  return () => { stop(); clearTimeout(timer); clearInterval(minute); };
+  return () => { stop(); clearTimeout(timer); clearInterval(rarely); };
 }
 
 export function overview(navigate) {
@@ -144,19 +144,25 @@ export function overview(navigate) {
   const show = (spot, part, draw) => spots[spot].replaceChildren(
     part.some(p => p.status === "rejected") ? failed(part.find(p => p.status === "rejected").reason) : draw(...part.map(p => p.value)));
   const jobs = q => get("/v1/queue/page?" + query({...q, limit: few}));
+  async function readSamples() {
+    try {
+      all = await samples();
+      if (closed) return;
+      use.set(all); queue.set(all);
+      known.textContent = all.length ? since(all) : "The agent has no sample yet: the charts begin within a minute after it becomes active.";
+    } catch (e) {
+      if (!closed) known.replaceChildren(failed(e));
+    }
+  }
   async function read() {
-    const [history, running, waiting, not, ill, slow, allocs, es] = await Promise.allSettled([
-      samples(), jobs({state: "running", sort: "gpus", order: "desc"}), jobs({state: "waiting"}), jobs({state: notStarted, sort: "submitted", order: "desc"}),
+    const [, running, waiting, not, ill, slow, allocs, es] = await Promise.allSettled([
+      readSamples(), jobs({state: "running", sort: "gpus", order: "desc"}), jobs({state: "waiting"}), jobs({state: notStarted, sort: "submitted", order: "desc"}),
       get("/v1/gpus?" + query({trouble: true, limit: asked})), get("/v1/gpus?" + query({outliers: true, limit: asked})), failures(), events({kind: "lost,failed,rejected,quarantined,unhealthy", last: 8 * few})]);
     if (closed) return;
-    if (history.value) all = history.value;
     if (running.value) page = {...running.value, running: running.value.gpus, waiting: waiting.value?.gpus, first: waiting.value?.jobs[0]};
     show("run", [running], runs); show("wait", [waiting], waits); show("ail", [ill, slow], (i, s) => ails(i, s, running.value?.jobs ?? []));
     show("fail", [not, allocs, es], fails);
     drawTiles();
-    if (history.value) { use.set(all); queue.set(all); }
-    if (history.status === "rejected") known.replaceChildren(failed(history.reason));
-    else known.textContent = all.length ? since(all) : "The agent has no sample yet: the charts begin within a minute after it becomes active.";
   }
   // The usage of days changes slowly, so it is read every 10 minutes.
   async function readMonth() {
@@ -171,9 +177,9 @@ export function overview(navigate) {
     }
   }
   drawMap();
-  const stop = reader(read), again = setInterval(readMonth, 600e3);
+  const stop = reader(read), minute = setInterval(() => readSamples().then(drawTiles), 60e3), again = setInterval(readMonth, 600e3);
   readMonth();
-  return {title: "Overview", close: () => { closed = true; stop(); clearInterval(again); stopMap(); map?.close(); for (const c of [use, queue, month]) c.close(); }, element: [
+  return {title: "Overview", close: () => { closed = true; stop(); clearInterval(minute); clearInterval(again); stopMap(); map?.close(); for (const c of [use, queue, month]) c.close(); }, element: [
     h("h1", {className: "hidden"}, "Overview"), top,
     h("div", {className: "grid"},
       card("Allocation", link("#/history", "Last day"), use.element, "w4 half"), card("Queue", link("#/jobs?state=waiting", "Who waits"), queue.element, "w4 half"),
