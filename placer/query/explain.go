@@ -604,12 +604,12 @@ func (s facts) besideWindows(c *pal.Cluster, k cluster.JobKey, g pal.Gang, d *pa
 		return func() {}
 	}
 	free := c.FreeGPUs()
-	back = s.m.Queue.Beside(gang.QueueTime(s.m.Time), k.String(), c, g)
+	by, back := s.m.Queue.Beside(gang.QueueTime(s.m.Time), k.String(), c, g)
 	if c.FreeGPUs() == free {
 		return back
 	}
 	was := d.Candidates
-	*d = s.explainOn(c, g)
+	*d = pal.Explain(c, g, by)
 	if len(s.m.Queue.KeptFrom(gang.QueueTime(s.m.Time), k.String())) == 0 { // the job can use all GPUs, but prefers reserved ones
 		d.Candidates = was
 		return back
