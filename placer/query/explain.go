@@ -520,7 +520,9 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 	}
 	s.notePriority(e, t)
 	s.noteTenant(e, t)
-	s.noteWindows(e, t)
+	if e.State != gang.Unschedulable {
+		s.noteWindows(e, t)
+	}
 	s.noteDeadline(e, t, wait)
 	s.notePreempt(e, t)
 	if job := t.QueueJob(s.m.Cfg.RestartCost); job.Estimate > 0 {
