@@ -198,6 +198,7 @@ func (s *Snapshot) Explain(ctx context.Context, k cluster.JobKey) (*Explanation,
 	e, err := s.explain(ctx, k)
 	if err == nil {
 		e.noteSize()
+		s.noteUncapped(e)
 	}
 	return e, err
 }
