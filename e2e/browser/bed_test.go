@@ -31,7 +31,8 @@ const (
 )
 
 // measuredNode is the n-th node. The speed of its GPUs varies as on real ones: one in 64
-// is an outlier for class B, and one in 500 is unhealthy.
+// is an outlier for class B, and one in 500 is unhealthy. The first GPU of node 1 stayed below its
+// power limit.
 func measuredNode(n int) *api.Node {
 	node := nomadtest.GPUNode(n, gpusPerNode)
 	node.Name = fmt.Sprintf("gpu-%05d", n)
@@ -55,6 +56,10 @@ func measuredNode(n int) *api.Node {
 	}
 	text := attr.FormatMeasurements(ms)
 	d.Attributes[attr.Raw] = &api.Attribute{StringVal: &text}
+	if n == 1 {
+		accounts := attr.FormatAccounts(map[string]attr.Account{gpuID(n, 0): {Uncapped: true}})
+		d.Attributes[attr.Measuring] = &api.Attribute{StringVal: &accounts}
+	}
 	return node
 }
 

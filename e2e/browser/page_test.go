@@ -108,6 +108,7 @@ func TestPage(t *testing.T) {
 		}
 		p.goTo("#/node/gpu-00001")
 		p.shows("GPU 7")
+		p.shows("* measured below the power limit")
 		if n := is[int](p, `document.querySelectorAll("main table tbody tr").length`); n < gpusPerNode {
 			t.Errorf("%d rows for %d GPUs", n, gpusPerNode)
 		}

@@ -18,10 +18,11 @@ import (
 // Until enough waits are known, expect simulates the queue twice. The simulations only count GPUs.
 // In the early simulation, every gang ends at the start of the range predicted for its end, and
 // small gangs can overtake large ones. In the late simulation, every gang ends at the end of this
-// range, and no gang overtakes another. A gang that cannot use every GPU also waits until it fits
-// (see openings). The simulation ends after the first gang whose run time is unknown. The
-// simulation does not use GPUs of running gangs whose end is unknown, because a service may never
-// release them. In the simulation, a gang that waits for a window has no expected start.
+// range, and no gang overtakes another. A gang that cannot use every GPU, or that has members with
+// several GPUs, also waits until it fits (see openings). The simulation ends after the first gang
+// whose run time is unknown. The simulation does not use GPUs of running gangs whose end is
+// unknown, because a service may never release them. In the simulation, a gang that waits for a
+// window has no expected start.
 //
 // With both methods, a gang that waits until services are stopped has no expected start. A gang
 // that waits for a limit starts when enough of the gangs that count towards the limit have ended
@@ -57,16 +58,12 @@ func (p *asker) expect(queue []*entry, ws []Wait) {
 			continue
 		}
 		run, longest, ok := p.remainingRange(e)
-		soonest, latest := p.now, order
-		if r := ws[i].Reason; r == reason.Scattered || r == reason.Refused || r == reason.GPUs && (e.gpus <= p.c.FreeGPUs() || p.picky(e)) { // it needs certain GPUs, not only enough free ones
-			var fits bool
-			if soonest, latest, fits = opens.next(e); !fits {
-				return // the starts of this gang and of those behind it are unknown
-			}
-			latest = max(order, latest)
+		soonest, latest, fits := opens.of(e, ws[i].Reason)
+		if !fits {
+			return // the starts of this gang and of those behind it are unknown
 		}
 		from, enough := early.start(soonest, e.gpus, run)
-		to, enoughLate := late.start(latest, e.gpus, e.bounded(p.now, longest))
+		to, enoughLate := late.start(max(order, latest), e.gpus, e.bounded(p.now, longest))
 		if !enough || !enoughLate {
 			return
 		}
@@ -78,10 +75,11 @@ func (p *asker) expect(queue []*entry, ws []Wait) {
 	}
 }
 
-// openings predicts when picky gangs fit. A gang is picky if it cannot use every GPU, or not beside
-// every neighbour. For each picky gang, openings finds the end of a running gang after which the
-// picky gang fits. In the late simulation, two gangs of one kind never wait for the end of the same
-// gang.
+// openings predicts when gangs fit that need more than enough free GPUs. Some gangs are picky: they
+// cannot use every GPU, or not beside every neighbour. Other gangs have members with several GPUs,
+// which must be on one node. For each of these gangs, openings finds the end of a running gang
+// after which the gang fits. In the late simulation, two picky gangs of one kind never wait for the
+// end of the same gang.
 type openings struct {
 	p           *asker
 	early, late []ending
@@ -91,30 +89,52 @@ type openings struct {
 
 // openingOfKind contains the predictions of openings for one kind of gang.
 type openingOfKind struct {
-	soonest time.Duration
-	used    int // number of endings at the beginning of late that earlier gangs of the kind used
-	never   bool
+	soonest, latest time.Duration // when the first gang of the kind fits
+	used            int           // number of endings at the beginning of late that earlier gangs of the kind used
+	never           bool
 }
 
 // openings returns predictions that are based on the gangs that run now.
 func (p *asker) openings() *openings {
 	r := &openings{p: p, early: p.knownEnds(false), late: p.knownEnds(true)}
+	kinds := 0
 	r.kind = oncePerKind(p.Queue, func(e *entry) *openingOfKind {
+		if kinds++; kinds > mostOpenings {
+			return &openingOfKind{soonest: p.now, latest: p.now}
+		}
 		n, fits := p.fitsAfter(e, r.early)
-		if !fits {
+		late, fitsLate := p.fitsAfter(e, r.late)
+		if !fits || !fitsLate {
 			return &openingOfKind{never: true}
 		}
-		return &openingOfKind{soonest: endOf(r.early, n, p.now)}
+		soonest := endOf(r.early, n, p.now)
+		return &openingOfKind{soonest: soonest, latest: max(soonest, endOf(r.late, late, p.now))}
 	})
 	return r
 }
 
-// mostOpenings is the maximum number of gangs for which one call of expect searches. The gangs
-// behind them have no expected start.
+// mostOpenings is the maximum number of picky gangs for which one call of expect searches. The
+// gangs behind them have no expected start. It is also the maximum number of kinds of gangs for
+// which expect searches. For gangs of further kinds, expect only counts GPUs.
 const mostOpenings = 100
 
+// of returns when a gang that waits for this reason fits in the early and in the late simulation;
+// ok is false if that is unknown. If the gang only needs enough free GPUs, the result is the
+// present time. Within a kind, callers must call `of` in the order of the queue.
+func (r *openings) of(e *entry, why reason.Kind) (soonest, latest time.Duration, ok bool) {
+	several := func(s pal.MemberSet) bool { return s.GPUs > 1 }
+	switch {
+	case why == reason.Scattered || why == reason.Refused || why == reason.GPUs && (e.gpus <= r.p.c.FreeGPUs() || r.p.picky(e)):
+		return r.next(e)
+	case why == reason.GPUs && slices.ContainsFunc(e.job.Gang.MemberSets, several):
+		k := r.kind(e)
+		return k.soonest, k.latest, !k.never
+	}
+	return r.p.now, r.p.now, true
+}
+
 // next returns when the gang fits in the early and in the late simulation; ok is false if that is
-// unknown. Within a kind, callers must call next in the order of the queue.
+// unknown.
 func (r *openings) next(e *entry) (soonest, latest time.Duration, ok bool) {
 	k := r.kind(e)
 	if r.tries++; k.never || r.tries > mostOpenings {

@@ -4,6 +4,7 @@
 package queue
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -433,4 +434,29 @@ func TestExpectRefused(t *testing.T) {
 	s.wants("A beside A")
 	expectStart(t, s.q, s.c, s.now, "first", 3*time.Hour, 6*time.Hour)
 	expectStart(t, s.q, s.c, s.now, "second", 3*time.Hour, 12*time.Hour)
+}
+
+// All GPUs of a member must be on one node. GPUs that come free one by one on different nodes do
+// not bring the start of such a member forward.
+func TestExpectOnOneNode(t *testing.T) {
+	q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}})
+	c, err := pal.NewCluster(testNodes(2, ""), pal.TwoTier(1.7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := func(id string, gpus int) pal.Gang {
+		return pal.Gang{ID: id, Class: pal.ClassA, MemberSets: []pal.MemberSet{{Members: 1, GPUs: gpus}}}
+	}
+	for u, hours := range []time.Duration{1, 5, 20, 20, 1, 20, 20, 20} {
+		j := Job{ID: fmt.Sprint("runs", u), Gang: one("runs", 1), Estimate: hours * time.Hour}
+		pl := pal.Predict(c, j.Gang, []pal.Member{{Group: u / 4, GPUs: []int{u}}})
+		c.Take(j.Gang, pl)
+		if err := q.Restore(j, pl, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := q.Submit(0, Job{ID: "waits", Gang: one("waits", 2), Estimate: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	expectStart(t, q, c, 0, "waits", 5*time.Hour, 10*time.Hour)
 }

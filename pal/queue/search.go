@@ -75,7 +75,13 @@ func policyFor(q *Queue, e *entry) pal.Policy {
 // windows. Look avoids outliers, unless the gang could never run without outliers.
 func (q *Queue) Look(c *pal.Cluster, g pal.Gang) (f pal.Found, by pal.Policy, ok bool) {
 	p := q.at(0, c)
-	return q.opt.avoiding(c, g, policyFor(q, q.entries[g.ID]), q.market(q.entries[g.ID], c), func(by pal.Policy) bool { return !p.fitsLater(g, by) })
+	return p.look(g)
+}
+
+// look does the same as [Queue.Look] in the what-if.
+func (p *finder) look(g pal.Gang) (f pal.Found, by pal.Policy, ok bool) {
+	e := p.entries[g.ID]
+	return p.opt.avoiding(p.c, g, policyFor(p.Queue, e), p.market(e, p.c), func(by pal.Policy) bool { return !p.fitsLater(g, by) })
 }
 
 // avoiding returns a placement without outliers or, if there is none and the gang needs outliers, a
@@ -112,21 +118,22 @@ func (p *finder) avoided(e *entry) int {
 	return n
 }
 
-// fitsLater reports whether the gang would fit if only gangs that never end kept their GPUs. GPUs
-// that the pass holds for other gangs count as free, too.
+// fitsLater reports whether the gang would fit if only gangs that never end kept their GPUs. The
+// answer does not depend on what the what-if has changed, for example on windows and reservations.
 func (p *finder) fitsLater(g pal.Gang, policy pal.Policy) bool {
-	defer p.unmark(slices.Concat(p.thoseThatEnd(), p.held, p.hidden))()
+	idle := setOf(p.idle)
+	_, free := p.hold(slices.DeleteFunc(p.freeNow(), func(u int) bool { return idle[u] }))
+	defer free()
+	defer p.unmark(slices.Concat(p.thoseThatEnd(), p.idle))()
 	_, fits := pal.Find(p.c, g, policy)
 	return fits
 }
 
-// thoseThatEnd returns the GPUs of all gangs that end (see [finder.ends]).
+// thoseThatEnd returns the GPUs of all running gangs that end (see [finder.ends]).
 func (p *finder) thoseThatEnd() (gpus []int) {
-	for _, es := range [][]*entry{p.running, p.started} {
-		for _, e := range es {
-			if p.ends(e) {
-				gpus = append(gpus, e.placement.GPUs()...)
-			}
+	for _, e := range p.running {
+		if p.ends(e) {
+			gpus = append(gpus, e.placement.GPUs()...)
 		}
 	}
 	return gpus

@@ -16,6 +16,7 @@ type whatIf struct {
 	c         *pal.Cluster
 	exclusive bool // see Options.Exclusive
 	undo      []func()
+	idle      []int // GPUs that were available before the first change
 	held      []int // GPUs held until putBack
 	hidden    []int // free GPUs of the turn while they are held, so that searches skip them
 	// changed is the edited gang for which [Queue.RoomFor] looks for GPUs. The field `own` lists

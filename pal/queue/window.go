@@ -192,9 +192,7 @@ func (p *finder) reservedFirst(e *entry, search func(*entry, []*indexedWindow) (
 	}
 	others := slices.DeleteFunc(p.freeNow(), func(u int) bool { return reserved[u] })
 	besides := &indexedWindow{Window: Window{From: p.startTime(), GPUs: others}, on: setOf(others)}
-	p.held = append(p.held, others...) // see fitsLater
 	own, fits := p.offWindows(e, long, append(slices.Clone(closed), besides), search)
-	p.held = p.held[:len(p.held)-len(others)]
 	if fits && own.Cost() < muchWorse*f.Cost() {
 		return own, true
 	}
@@ -402,12 +400,13 @@ func (q *Queue) RunsInto(now, begin time.Duration, id string) (out []WindowConfl
 
 // Beside marks as taken the GPUs that a waiting job does not use: GPUs of windows that it could run
 // into and, if it prefers the GPUs that windows reserve for it, all other GPUs. The function `back`
-// marks them as free again.
-func (q *Queue) Beside(now time.Duration, id string, c *pal.Cluster, g pal.Gang) (back func()) {
+// marks them as free again. The result `by` is the policy of the search among the GPUs that are
+// left. It is not set if there are no windows.
+func (q *Queue) Beside(now time.Duration, id string, c *pal.Cluster, g pal.Gang) (by pal.Policy, back func()) {
 	back = func() {}
 	e := q.entries[id]
 	if e == nil || len(q.windows.list) == 0 {
-		return back
+		return by, back
 	}
 	p := q.at(now, c)
 	p.reservedFirst(e, func(_ *entry, closed []*indexedWindow) (pal.Found, bool) {
@@ -417,8 +416,9 @@ func (q *Queue) Beside(now time.Duration, id string, c *pal.Cluster, g pal.Gang)
 			gpus = append(gpus, w.GPUs...)
 		}
 		_, back = p.hold(gpus)
-		f, _, ok := q.Look(c, g)
+		f, used, ok := p.look(g)
+		by = used
 		return f, ok
 	})
-	return back
+	return by, back
 }

@@ -240,7 +240,7 @@ func TestReservedGPUsComeFirst(t *testing.T) {
 	q, c := open(true, 1, 1.1, 1.25)
 	start(q, c, submit(q, "first", "ops"), 0)
 	j := submit(q, "second", "ml")
-	back := q.Beside(0, "second", c, j.Gang)
+	_, back := q.Beside(0, "second", c, j.Gang)
 	if pl, ok := pal.Place(c, j.Gang, pal.Policy{Name: pal.PAL}); !ok || pl.GPUs()[0] != 2 {
 		t.Errorf("Beside leaves %v", pl)
 	}
@@ -315,5 +315,28 @@ func TestEndlessRunKeepsOutOfWindows(t *testing.T) {
 	p := q.at(now, nil)
 	if end := p.reach(q.entries["j"], now, time.Hour, math.Inf(1)); end <= now {
 		t.Errorf("a run that starts at %v and fits nowhere ends at %v", now, end)
+	}
+}
+
+// TestBesideWindowsNoOutlier: explain and the queue agree that a gang waits for the end of a window
+// instead of using an outlier.
+func TestBesideWindowsNoOutlier(t *testing.T) {
+	q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, OutlierThreshold: 1.5})
+	c, err := pal.NewCluster(testNodes(1, "0"), pal.TwoTier(1.7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.SetWindows([]Window{{Name: "kernel", To: time.Hour, GPUs: []int{2, 3}}})
+	g := pal.SingleGPUs("j", pal.ClassA, 2)
+	if err := q.Submit(0, Job{ID: "j", Gang: g}); err != nil {
+		t.Fatal(err)
+	}
+	if got := q.Decide(0, c); len(got) > 0 {
+		t.Errorf("decided %v, want a wait", got)
+	}
+	by, back := q.Beside(0, "j", c, g)
+	defer back()
+	if pl, ok := pal.Place(c, g, by); ok {
+		t.Errorf("beside the window it would get %v", pl.GPUs())
 	}
 }

@@ -199,3 +199,23 @@ func (v *Ledger) HealthDescriptions() map[string]string {
 	}
 	return out
 }
+
+// Uncapped returns the GPUs of a device group whose scores for class A say little about jobs that
+// reach the power limit, because the measured GPUs did not reach the limit. GPUs with imported
+// times are left out.
+func (v *Ledger) Uncapped(group int) map[string]bool {
+	d, out := v.Devices[group], map[string]bool{}
+	accounts, err := attr.ParseAccounts(cluster.TextOf(d, attr.Measuring))
+	if err != nil || len(accounts) == 0 || v.opts.Profile == nil {
+		return out
+	}
+	ms, err := attr.ParseMeasurements(cluster.TextOf(d, attr.Raw))
+	if err != nil {
+		return out
+	}
+	for _, m := range ms {
+		e, ok := v.opts.Profile.Lookup(m.GPU, pal.ClassA)
+		out[m.GPU] = ok && e.Key == m.Key && accounts[m.GPU].Uncapped
+	}
+	return out
+}

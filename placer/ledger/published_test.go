@@ -169,3 +169,24 @@ func TestProfileGivenToThePlugin(t *testing.T) {
 		t.Errorf("scores that cannot be parsed are read as %v", u)
 	}
 }
+
+// Only scores from the plugin's own measurement can be those of a GPU that stayed below its power
+// limit. Imported times have other keys.
+func TestUncapped(t *testing.T) {
+	for key, want := range map[string]bool{"k": true, "imported": false} {
+		s := world(1)
+		publish(s, "id-0", func(d *api.NodeDeviceResource) {
+			d.Attributes[attr.Raw] = clustertest.Text("n0-0 key=" + key + " A=1;n0-1 key=" + key + " A=1")
+			d.Attributes[attr.Measuring] = clustertest.Text(attr.FormatAccounts(map[string]attr.Account{"n0-0": {Uncapped: true}, "n0-1": {}, "n0-2": {Uncapped: true}}))
+		})
+		o := ledgerOptions()
+		o.Profile = profileOf(t)
+		v, err := New(s, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := v.Uncapped(0); got["n0-0"] != want || got["n0-1"] || got["n0-2"] {
+			t.Errorf("measured with key %s: %v", key, got)
+		}
+	}
+}

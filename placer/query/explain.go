@@ -198,6 +198,7 @@ func (s *Snapshot) Explain(ctx context.Context, k cluster.JobKey) (*Explanation,
 	e, err := s.explain(ctx, k)
 	if err == nil {
 		e.noteSize()
+		s.noteUncapped(e)
 	}
 	return e, err
 }
@@ -520,7 +521,9 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 	}
 	s.notePriority(e, t)
 	s.noteTenant(e, t)
-	s.noteWindows(e, t)
+	if e.State != gang.Unschedulable {
+		s.noteWindows(e, t)
+	}
 	s.noteDeadline(e, t, wait)
 	s.notePreempt(e, t)
 	if job := t.QueueJob(s.m.Cfg.RestartCost); job.Estimate > 0 {
@@ -604,12 +607,12 @@ func (s facts) besideWindows(c *pal.Cluster, k cluster.JobKey, g pal.Gang, d *pa
 		return func() {}
 	}
 	free := c.FreeGPUs()
-	back = s.m.Queue.Beside(gang.QueueTime(s.m.Time), k.String(), c, g)
+	by, back := s.m.Queue.Beside(gang.QueueTime(s.m.Time), k.String(), c, g)
 	if c.FreeGPUs() == free {
 		return back
 	}
 	was := d.Candidates
-	*d = s.explainOn(c, g)
+	*d = pal.Explain(c, g, by)
 	if len(s.m.Queue.KeptFrom(gang.QueueTime(s.m.Time), k.String())) == 0 { // the job can use all GPUs, but prefers reserved ones
 		d.Candidates = was
 		return back

@@ -36,8 +36,11 @@ type GPU struct {
 	// not measured.
 	PMScores map[pal.AppClass]pal.PMScore `json:"pm_scores,omitempty"`
 	// Classes are the GPU's variability classes by application class, from 1 (the fastest) to 5.
-	Classes   map[pal.AppClass]uint8 `json:"classes,omitempty"`
-	Available bool                   `json:"available"` // free and usable; a window can still reserve the GPU
+	Classes map[pal.AppClass]uint8 `json:"classes,omitempty"`
+	// Uncapped is set if the GPU stayed below its power limit while class A was measured, so the PM
+	// score for class A says little about training.
+	Uncapped  bool `json:"uncapped,omitempty"`
+	Available bool `json:"available"` // free and usable; a window can still reserve the GPU
 	// Unhealthy and Unavailable are the reasons why the placer does not choose the GPU. Degraded is
 	// the reason why the placer chooses the GPU last. A reason is "" if it does not apply.
 	Unhealthy   string `json:"unhealthy,omitempty"`
@@ -92,6 +95,7 @@ func (s *Snapshot) SomeGPUs(f GPUFilter) []GPU {
 	defer s.mu.Unlock()
 	c := s.m.View.Cluster
 	out, unhealthy, unique := []GPU{}, s.m.View.HealthDescriptions(), uniqueNames(c)
+	uncapped := s.uncapped()
 	for n, gpus := range nodeGPUs(c) {
 		node := c.Node(n)
 		if len(f.Nodes) > 0 && !slices.Contains(f.Nodes, node.Name) && !slices.Contains(f.Nodes, node.ID) && !slices.Contains(f.Nodes, unique[n]) {
@@ -108,13 +112,25 @@ func (s *Snapshot) SomeGPUs(f GPUFilter) []GPU {
 				continue
 			}
 			g := s.gpu(i, unhealthy)
-			g.NodeID, g.Index = node.ID, index
+			g.NodeID, g.Index, g.Uncapped = node.ID, index, uncapped(i)
 			if !f.Trouble || !g.Healthy || g.Degraded != "" || g.Quarantine != nil {
 				out = append(out, g)
 			}
 		}
 	}
 	return out
+}
+
+// uncapped returns a function that reports whether a GPU has [GPU.Uncapped]. The function is fast
+// if it is called for all GPUs of a device group in a row. Callers hold mu.
+func (s facts) uncapped() func(i int) bool {
+	v, last, ids := s.m.View, -1, map[string]bool{}
+	return func(i int) bool {
+		if group := v.Cluster.GroupOf(i); group != last {
+			last, ids = group, v.Uncapped(group)
+		}
+		return ids[attr.GPUOf(v.Cluster.GPU(i).ID)]
+	}
 }
 
 // gpu returns one GPU. Callers hold mu.

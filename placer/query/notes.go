@@ -36,6 +36,30 @@ func (e *Explanation) noteSize() {
 	}
 }
 
+// noteUncapped adds to the note how many GPUs of a gang of class A have scores that say little
+// about training.
+func (s *Snapshot) noteUncapped(e *Explanation) {
+	if e.Decision == nil || e.Decision.Chosen == nil || e.Decision.Class != pal.ClassA || e.State == gang.Ended {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n, uncapped := 0, s.uncapped()
+	for _, id := range e.Decision.Chosen.GPUIDs() {
+		if i := s.m.View.Cluster.Find(id); i >= 0 && uncapped(i) {
+			n++
+		}
+	}
+	if n > 0 {
+		e.addNote(Uncapped(n))
+	}
+}
+
+// Uncapped says that the scores of n GPUs for class A say little.
+func Uncapped(n int) string {
+	return fmt.Sprintf("class A was measured below the power limit on %s, so the PM scores say little about training", pal.CountGPUs(n))
+}
+
 // sizeInWords describes the size of an elastic gang, and how the size can change.
 func sizeInWords(s *queue.Size, st gang.State) string {
 	members := reason.Counted(s.Members, "member", "members")

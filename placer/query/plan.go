@@ -30,6 +30,9 @@ func (s *Snapshot) Plan(ctx context.Context, job *api.Job) (*Explanation, error)
 		s.askNomad(ctx, e, job)
 		s.checkAfter(ctx, e, job)
 	}
+	if err == nil {
+		s.noteUncapped(e)
+	}
 	return e, err
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
@@ -74,6 +75,25 @@ func TestWindows(t *testing.T) {
 		w.RunFor(20 * time.Second)
 		if !w.Running(long) {
 			w.T.Errorf("it does not run when the window is over: %s", note(w, cluster.JobKey{Namespace: "vision", ID: "long"}))
+		}
+	})
+}
+
+// A job that can never start is not told about windows.
+func TestWindowsOfJobThatNeverStarts(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) {
+		c.Windows = []window.Window{{Name: "kernel", Start: time.Now().Add(time.Hour), Duration: time.Hour, Nodes: []string{"*-0"}}}
+	}}, func(w *bed.World) {
+		w.AddNodes(2, 4)
+		w.StartPlacer()
+		w.Submit(bed.Gang{Name: "huge", Namespace: "vision", GPUs: 9, Meta: map[string]string{"pal_duration": "3h"}})
+		w.RunFor(10 * time.Second)
+		e, err := snapshot(w).Explain(w.T.Context(), cluster.JobKey{Namespace: "vision", ID: "huge"})
+		if err != nil {
+			w.T.Fatal(err)
+		}
+		if e.State != gang.Unschedulable || strings.Contains(e.Note, "window") {
+			w.T.Errorf("%s, with the note %q", e.State, e.Note)
 		}
 	})
 }

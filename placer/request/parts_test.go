@@ -279,8 +279,9 @@ func TestNeighboursByEarlierRuns(t *testing.T) {
 	t.Error("no member has a neighbour")
 }
 
-// No job waits for the part of a job that never ends, or whose end the placer does not know: a service,
-// and a job that Nomad placed alone.
+// No job waits for the part of a job that never ends, or whose end the placer does not know: a
+// service, and a job that Nomad placed alone. A running job that its author registered again, with
+// the gate, is still the placer's, unless a node satisfies the gate.
 func TestWhoseParts(t *testing.T) {
 	s := sharedWorld()
 	o := Options{Ledger: ledger.Options{Locality: pal.TwoTier(1.7)}, DefaultClass: pal.ClassA}
@@ -319,6 +320,14 @@ func TestWhoseParts(t *testing.T) {
 		s.PutJob(job)
 		if got := o.occupants(s)(cluster.KeyOf(job)).Sharing.Stays; got != c.stays {
 			t.Errorf("a running %s, placed by the placer (%v), stays: %v", c.kind, c.ours, got)
+		}
+	}
+	gated := addJob(t, s, sharedJob("gated", "nvidia/gpu.shared", 1, 1, ""), 1)
+	for created, want := range map[uint64]bool{*gated.JobModifyIndex - 1: false, *gated.JobModifyIndex + 1: true} {
+		s.PutAlloc(&cluster.Alloc{ID: "a", Job: cluster.KeyOf(gated), Group: "g", Name: "gated.g[0]", Node: "id-0", CreateIndex: created,
+			Desired: api.AllocDesiredStatusRun, Client: api.AllocClientStatusRunning, GPUs: []string{"S-node-0-0::2"}, ModifyIndex: created})
+		if got := o.occupants(s)(cluster.KeyOf(gated)).Sharing.Stays; got != want {
+			t.Errorf("a batch job with the gate, registered at %d, whose member was created at %d, stays: %v", *gated.JobModifyIndex, created, got)
 		}
 	}
 	if !o.occupants(s)(cluster.JobKey{Namespace: "default", ID: "purged"}).Sharing.Stays {

@@ -337,8 +337,19 @@ func sharing(job *api.Job, h rewrite.Hints) *pal.Sharing {
 		return nil
 	}
 	s := h.Neighbours
-	s.Stays = *job.Type != api.JobTypeBatch
+	s.Stays = stays(job)
 	return &s
+}
+
+// stays reports whether the job never ends by itself.
+func stays(job *api.Job) bool { return *job.Type != api.JobTypeBatch }
+
+// ours reports whether the queue knows the running job, because the placer has placed it. The job
+// has pins, or its author has registered it again, with the gate. If Nomad has placed a member of a
+// version with the gate, a node satisfies the gate.
+func ours(s *cluster.State, job *api.Job) bool {
+	_, pinned := rewrite.Pinned(job)
+	return pinned || rewrite.Gated(job) && !slices.ContainsFunc(s.AllocsOf(cluster.KeyOf(job)), func(a *cluster.Alloc) bool { return a.PlacedFor(job) })
 }
 
 // occupants returns a function that describes a job as a neighbour on a shared GPU. A job with
@@ -350,8 +361,7 @@ func (o Options) occupants(s *cluster.State) func(cluster.JobKey) pal.Occupant {
 		if job == nil {
 			return is
 		}
-		_, ours := rewrite.Pinned(job)
-		is.Sharing.Stays = !ours || *job.Type != api.JobTypeBatch
+		is.Sharing.Stays = stays(job) || !ours(s, job)
 		for _, g := range job.TaskGroups {
 			is.Parts = max(is.Parts, rewrite.GPUsPerMember(g))
 		}

@@ -148,7 +148,7 @@ func pastJobs(jobs []*api.JobListStub, allocs []*api.AllocationListStub, c *pal.
 		}
 		runs[key].add(a, c)
 	}
-	t := trace.Trace{Name: "Nomad's history"}
+	t := trace.Trace{Name: "Nomad's history", Begin: trace.Epoch}
 	for _, p := range order {
 		if j, ok := p.job(&t, c); ok {
 			t.Jobs = append(t.Jobs, j)

@@ -182,7 +182,7 @@ func (o *options) policyFlags(f *flag.FlagSet) {
 	f.DurationVar(&o.restart, "restart-cost", d.RestartCost, "run time that a gang loses when it is stopped or moved")
 	f.DurationVar(&o.rendezvous, "rendezvous", 30*time.Minute, "for policies nomad and nomad-spread: the time, at least 10s, after which an incomplete gang gives up and starts again; 0: never")
 	o.begin = time.Date(2024, time.January, 1, 0, 0, 0, 0, time.UTC)
-	f.Func("begin", "when the trace begins, as `TIME` such as 2024-01-01 (the default, a Monday) or 2024-01-01T08:00:00Z: for the windows of -config", func(s string) (err error) {
+	f.Func("begin", "when the trace begins, as `TIME` such as 2024-01-01 or 2024-01-01T08:00:00Z: for the windows of -config (default: the first submission if the trace has dates, and 2024-01-01, a Monday, otherwise)", func(s string) (err error) {
 		if o.begin, err = time.Parse(time.DateOnly, s); err == nil {
 			return nil
 		}

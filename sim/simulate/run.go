@@ -139,6 +139,9 @@ func (o *options) inputs() (t trace.Trace, nodes []pal.Node, err error) {
 		}
 		return t, nil, fmt.Errorf("trace %q has no job that can be simulated%s", t.Name, why)
 	}
+	if !o.set["begin"] && !t.Begin.IsZero() {
+		o.begin = t.Begin
+	}
 	for i := range t.Jobs {
 		if t.Jobs[i].SubmitS /= o.load; t.Jobs[i].SubmitS > sim.Unbounded.Seconds() {
 			return t, nil, fmt.Errorf("-load %v spreads the submissions over more than 100 years", o.load)

@@ -96,7 +96,8 @@ export function rackPage(datacenter, name, navigate) {
 
 // tooSlow reports whether the GPU's PM score for the class is above the outlier_threshold.
 const tooSlow = (g, c) => g.outlier_for?.includes(c);
-const score = (g, c) => { const k = g.classes?.[c]; return k ? [h("span", {className: "chip c" + Math.min(k, 5), title: `class ${k} for application class ${c}`}, k), " ", tooSlow(g, c) ? h("strong", {title: "an outlier"}, g.pm_scores[c].toFixed(3)) : g.pm_scores[c].toFixed(3)] : h("span", {className: "soft"}, "not measured"); };
+const below = (g, c) => g.uncapped && c === "A";
+const score = (g, c) => { const k = g.classes?.[c]; return k ? [h("span", {className: "chip c" + Math.min(k, 5), title: `class ${k} for application class ${c}`}, k), " ", tooSlow(g, c) ? h("strong", {title: "an outlier"}, g.pm_scores[c].toFixed(3)) : g.pm_scores[c].toFixed(3), below(g, c) ? " *" : ""] : h("span", {className: "soft"}, "not measured"); };
 // trouble lists what is wrong with a GPU, as pairs: the word on the badge ("" if it has no badge) and the reason.
 const trouble = g => [!g.healthy && ["unhealthy", g.unhealthy || "no reason given"], g.degraded && ["degraded", g.degraded], g.quarantine && ["", `quarantined until ${new Date(g.quarantine.until) - Date.now() > 4e11 ? "an operator lifts it" : when(g.quarantine.until)}: ${g.quarantine.reason}`], g.state === "unavailable" && ["unavailable", g.unavailable], g.window && ["", `kept by window ${g.window}, for ${g.window_for ? g.window_for.join(", ") : "maintenance"}`]].filter(Boolean);
 // said returns trouble as text, for the place beside a badge that already shows the first state.
@@ -112,7 +113,7 @@ function gpuTable(gpus, caption) {
   const told = gpus.some(g => g.live), why = [...new Set(gpus.map(g => g.not_live).filter(Boolean))].join("; ");
   return h("div", {}, table(caption, ["GPU", "Id", "Model", ...told ? nowHeads : [], ...classes.map(c => "Class " + c), "State", "Job"], gpus.map(g =>
     [gpuLink(g.id), h("span", {className: "soft word", title: g.id}, short(g.id)), g.device.replace(/^.*\//, ""), ...told ? nowOf(g.live, g.not_live) : [], ...classes.map(c => score(g, c)), [badge(stateOf(g)), " ", said(g), g.outlier_for ? [badge("outlier"), ` for class ${g.outlier_for.join(", ")} `] : "", g.idle_since ? [" idle since ", time(g.idle_since)] : ""], g.job ? [g.job.startsWith("(") ? "" : mark(g.job), named(g.job)] : ""])),
-  gpus.some(g => g.classes) ? h("ul", {className: "legend"}, h("li", {}, "Variability class and PM score (1 is the median), for each application class:"), classKeys()) : "",
+  gpus.some(g => g.classes) ? h("ul", {className: "legend"}, h("li", {}, "Variability class and PM score (1 is the median), for each application class:"), classKeys(), gpus.some(g => below(g, "A")) ? h("li", {}, "* measured below the power limit, so the score says little about training") : "") : "",
   told ? "" : empty("Utilization, memory, temperature and power are not known", why ? `: ${why}.` : "."));
 }
 

@@ -127,6 +127,20 @@ func printGPUs(b *base, gpus []query.GPU, length int) {
 	if only != "" {
 		b.say(plain, "All are "+only+".")
 	}
+	sayUncapped(b, gpus...)
+}
+
+// sayUncapped prints for how many of the GPUs the scores of class A say little.
+func sayUncapped(b *base, gpus ...query.GPU) {
+	n := 0
+	for _, g := range gpus {
+		if g.Uncapped {
+			n++
+		}
+	}
+	if n > 0 {
+		b.say(plain, "Note: "+query.Uncapped(n)+".")
+	}
 }
 
 // printSpeeds prints the speeds of the GPU models. If there are fewer models than least,

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
@@ -126,6 +127,37 @@ func TestReplicasOnSeveralModels(t *testing.T) {
 	} {
 		if !regexp.MustCompile(want).MatchString(out) {
 			t.Errorf("want %s\n%s", want, out)
+		}
+	}
+}
+
+// The commands that show scores of class A say how many GPUs stayed below their power limit while
+// they were measured.
+func TestUncappedScores(t *testing.T) {
+	c := newCluster(t)
+	for n := range 2 {
+		node := nomadtest.GPUNode(n, 4)
+		d, accounts := node.NodeResources.Devices[0], map[string]attr.Account{}
+		var ms []attr.Measurement
+		for _, in := range d.Instances {
+			ms = append(ms, attr.Measurement{GPU: in.ID, Key: "k", Times: map[pal.AppClass]float64{pal.ClassA: 1}})
+			accounts[in.ID] = attr.Account{Uncapped: n == 1}
+		}
+		d.Attributes[attr.Raw] = &api.Attribute{StringVal: new(attr.FormatMeasurements(ms))}
+		d.Attributes[attr.Measuring] = &api.Attribute{StringVal: new(attr.FormatAccounts(accounts))}
+		c.nomad.AddNode(node)
+	}
+	c.agent("", atAnyPort)
+	c.until("a profile is there", func() bool { code, _, _ := c.does("profile", "show"); return code == 0 })
+	job := strings.NewReplacer("  group \"g\" {", "  meta {\n    pal_class = \"A\"\n  }\n  group \"g\" {\n    count = 8").Replace(jobText("default", "train", 1))
+	path := c.written("train.hcl", job)
+	const note = "class A was measured below the power limit on %s, so the PM scores say little about training"
+	for _, q := range []struct{ asked, want string }{
+		{"plan " + path, "4 GPUs"}, {"run " + path, "4 GPUs"}, {"explain train", "4 GPUs"}, {"gpus", "4 GPUs"}, {"gpus -node node-0", ""}, {"explain node-1", "4 GPUs"}, {"explain GPU-1-0", "1 GPU"}, {"explain GPU-0-0", ""},
+	} {
+		code, out, said := c.does(strings.Fields(q.asked)...)
+		if code > 1 || q.want == "" && strings.Contains(out, "power limit") || q.want != "" && !strings.Contains(strings.Join(strings.Fields(out), " "), fmt.Sprintf(note, q.want)) {
+			t.Errorf("%s, want %q: %d\n%s%s", q.asked, q.want, code, out, said)
 		}
 	}
 }

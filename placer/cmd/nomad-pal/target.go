@@ -261,6 +261,7 @@ func printGPU(b *base, x *explained) {
 			}
 		}
 		b.table(rows)
+		sayUncapped(b, *g)
 	} else {
 		b.write("\nThe GPU is not measured yet, so its speed is not known.\n")
 	}
