@@ -410,6 +410,10 @@ func (p *planner) replan(r *reservation) {
 // chooses one that uses as few of the free GPUs as possible. By bisection, fewest finds how many
 // free GPUs it can hide from the search.
 func (p *planner) fewest(r *reservation, free []int) {
+	if len(free) > 0 {
+		p.marked = append(p.marked, free)
+		defer p.unlist(free)
+	}
 	hidden := 0 // number of GPUs at the beginning of free that are hidden
 	show := func(n int) {
 		for ; hidden > n; hidden-- {

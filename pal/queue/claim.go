@@ -128,6 +128,7 @@ func (p *pass) letGo(c *claim) {
 		return
 	}
 	p.unmark(c.held)
+	p.unlist(c.held)
 	held := setOf(c.held)
 	p.held = slices.DeleteFunc(p.held, func(u int) bool { return held[u] })
 }

@@ -21,11 +21,7 @@ type pass struct {
 // at returns a planner for questions about the queue and the cluster at the time `now`. If a
 // question does not need the cluster, c can be nil.
 func (q *Queue) at(now time.Duration, c *pal.Cluster) planner {
-	p := planner{finder: finder{Queue: q, whatIf: whatIf{c: c, exclusive: q.opt.Exclusive}, now: now, rooms: map[*fitKind]*room{}, alone: map[beside]*pal.Found{}}}
-	if c != nil {
-		p.idle = p.freeNow()
-	}
-	return p
+	return planner{finder: finder{Queue: q, whatIf: whatIf{c: c, exclusive: q.opt.Exclusive}, now: now, rooms: map[*fitKind]*room{}, alone: map[beside]*pal.Found{}}}
 }
 
 // Decide returns what to do now. Decide leaves the cluster unchanged. Each decision stays in force

@@ -230,11 +230,13 @@ func (p *pass) valid(t *turn) bool {
 
 // hide excludes from searches the free GPUs that are kept for the turn. The method `show` includes
 // them again.
-func (p *finder) hide() { p.hidden, _ = p.hold(p.turn.placement.GPUs()) }
+func (p *finder) hide() { p.hidden, p.unhide = p.hold(p.turn.placement.GPUs()) }
 
 func (p *whatIf) show() {
-	p.mark(p.hidden, false)
-	p.hidden = nil
+	if p.unhide != nil {
+		p.unhide()
+	}
+	p.hidden, p.unhide = nil, nil
 }
 
 // onKept returns a placement that can contain GPUs kept for the turn. At the time `until` of the

@@ -118,22 +118,21 @@ func (p *finder) avoided(e *entry) int {
 	return n
 }
 
-// fitsLater reports whether the gang would fit if only gangs that never end kept their GPUs. The
-// answer does not depend on what the what-if has changed, for example on windows and reservations.
+// fitsLater reports whether the gang would fit if only gangs that never end kept their GPUs. GPUs
+// that the what-if holds, for example for windows and reservations, count as free, too.
 func (p *finder) fitsLater(g pal.Gang, policy pal.Policy) bool {
-	idle := setOf(p.idle)
-	_, free := p.hold(slices.DeleteFunc(p.freeNow(), func(u int) bool { return idle[u] }))
-	defer free()
-	defer p.unmark(slices.Concat(p.thoseThatEnd(), p.idle))()
+	defer p.unmark(slices.Concat(append(p.marked, p.thoseThatEnd())...))()
 	_, fits := pal.Find(p.c, g, policy)
 	return fits
 }
 
-// thoseThatEnd returns the GPUs of all running gangs that end (see [finder.ends]).
+// thoseThatEnd returns the GPUs of all gangs that end (see [finder.ends]).
 func (p *finder) thoseThatEnd() (gpus []int) {
-	for _, e := range p.running {
-		if p.ends(e) {
-			gpus = append(gpus, e.placement.GPUs()...)
+	for _, es := range [][]*entry{p.running, p.started} {
+		for _, e := range es {
+			if p.ends(e) {
+				gpus = append(gpus, e.placement.GPUs()...)
+			}
 		}
 	}
 	return gpus

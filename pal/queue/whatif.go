@@ -16,9 +16,14 @@ type whatIf struct {
 	c         *pal.Cluster
 	exclusive bool // see Options.Exclusive
 	undo      []func()
-	idle      []int // GPUs that were available before the first change
 	held      []int // GPUs held until putBack
-	hidden    []int // free GPUs of the turn while they are held, so that searches skip them
+	// hidden lists the free GPUs of the turn while they are held, so that searches skip them. The
+	// function unhide frees them again.
+	hidden []int
+	unhide func()
+	// marked lists all GPUs that the what-if has marked as taken, one list for each call of hold.
+	// Some of these GPUs can be free again.
+	marked [][]int
 	// changed is the edited gang for which [Queue.RoomFor] looks for GPUs. The field `own` lists
 	// the GPUs that this gang gives up (Change.Own), but only while they are marked as taken. While
 	// these GPUs are free, own is nil.
@@ -103,7 +108,21 @@ func (p *whatIf) hold(gpus []int) (held []int, free func()) {
 			held = append(held, u)
 		}
 	}
-	return held, func() { p.mark(held, false) }
+	if len(held) == 0 {
+		return nil, func() {}
+	}
+	p.marked = append(p.marked, held)
+	return held, func() { p.mark(held, false); p.unlist(held) }
+}
+
+// unlist removes a list that is not empty from the field `marked`.
+func (p *whatIf) unlist(gpus []int) {
+	for i, m := range slices.Backward(p.marked) {
+		if &m[0] == &gpus[0] {
+			p.marked = slices.Delete(p.marked, i, i+1)
+			return
+		}
+	}
 }
 
 // mark marks GPUs as taken, or as not taken.
