@@ -5,9 +5,9 @@ package pal
 
 import "fmt"
 
-// AppClass is an application class: how sensitive a job is to the differences
-// between GPUs of one model. A is the most sensitive (PAL §3.1). The device plugin measures one
-// kernel for each of the four default classes.
+// AppClass is an application class: how sensitive a job is to the differences between GPUs of one
+// model. A is the most sensitive (PAL §3.1). The device plugin measures one kernel for each of the
+// four default classes. GPUs have variability classes instead; package profile computes them.
 type AppClass string
 
 // The application classes.

@@ -18,8 +18,8 @@ const (
 	TierNUMA                       // one NUMA node
 	TierNode                       // one node
 	TierRack                       // one rack
-	TierDatacenter                 // one datacenter
-	TierCluster                    // anywhere
+	TierDatacenter                 // one datacenter, different racks
+	TierCluster                    // different datacenters
 )
 
 var tierNames = [...]string{"", "island", "numa", "node", "rack", "datacenter", "cluster"}

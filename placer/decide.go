@@ -311,8 +311,8 @@ func (p *core) unfitNodes(ctx context.Context, s *start) (unfit []string) {
 	return unfit
 }
 
-// committed records the outcome of a commit. If the outcome is unknown, the gang keeps its
-// reservation of the GPUs. The placer tries to start the gang again with the same index, on other
+// committed records the outcome of a commit. If the outcome is unknown, the model reserves the GPUs
+// for a while ([model.Model.NoteUnanswered]). The placer tries to start the gang again with the same index, on other
 // GPUs if possible. Because of the index, Nomad accepts at most one of the two starts. After a
 // conflict, the placer reads the job again, because somebody else has changed it.
 func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {

@@ -8,6 +8,6 @@
 //
 // Every change must keep these rules. Only the child process calls CUDA, so that a hung driver
 // affects no other process. The scheduler measures only GPUs that are proved to be free (see
-// README.md). If a kernel's time changes, the version in the kernel's id must change, because times
-// of different releases are compared by key.
+// README.md). If a change alters a kernel's time, the version in the kernel's id must change, because
+// times with the same id are compared, even times of different releases.
 package measure

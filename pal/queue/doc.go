@@ -64,7 +64,7 @@
 //   - Questions are all methods that return something about gangs, tenants or the history: Waiting,
 //     WaitingAt, WaitsIf, RoomFor, Look, Wake, Ends, Tenants, RunTimes and so on. Decide is not a
 //     question. All other methods report or set something. A question must not change later answers
-//     and actions.
+//     and actions, with three exceptions (see below).
 //   - Questions write to the Queue nevertheless. Questions fill caches and buffers, resize elastic
 //     gangs until the question is answered, and update levels and deadlines. Three small effects
 //     are visible to the caller. First, if a question has computed a level, this level is not

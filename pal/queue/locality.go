@@ -21,10 +21,12 @@ const muchWorse = 1.2
 //
 // The wait begins when the gang was put into the queue, and lasts at most as long as
 // [Job.LocalityWait]. If LocalityWait is not set, the wait lasts at most for the time that the best
-// GPUs are expected to save. There are two differences if the gang's speeds on GPU models are
-// known. The time for which the gang keeps GPUs from other gangs counts too (see [pal.Market]), and
-// the wait begins when the gang first declined GPUs. If the gang can be moved later, it waits a
-// quarter of the time that it would save.
+// GPUs are expected to save, and for a quarter of this time if the gang can be moved later. The gang
+// waits only if the placement costs at least muchWorse times as much as the best GPUs.
+//
+// There are two differences if the gang's speeds on GPU models are known. The time for which the
+// gang keeps GPUs from other gangs counts too (see [pal.Market]), and the wait begins when the gang
+// first declined GPUs.
 func (p *finder) waitsForBetterGPUs(e *entry, pl pal.Placement) (until time.Duration, waits bool) {
 	if !e.mayWaitForBetter(p.opt) {
 		return 0, false

@@ -125,6 +125,24 @@ func (t *tenant) weight() float64 {
 	return cmp.Or(t.Weight, 1)
 }
 
+// gpuBound returns the limit of the tenant, or of its user, that the additional GPUs would exceed;
+// nil for none. If `never` is set, GPUs that are already held do not count. In that case, the
+// result is a limit that the request exceeds by itself.
+func (t *tenant) gpuBound(user string, gpus float64, never bool) *brokenLimit {
+	user = ShownUser(user)
+	held, his := t.gpus+t.promised, t.users[user].GPUs
+	if never {
+		held, his = 0, 0
+	}
+	if most, ok := t.limit(); ok && held+gpus > float64(most) {
+		return &brokenLimit{tenant: t, held: held, most: most}
+	}
+	if most := t.MaxGPUsPerUser; most > 0 && his+gpus > float64(most) {
+		return &brokenLimit{tenant: t, user: user, held: his, most: most}
+	}
+	return nil
+}
+
 // limit returns the maximum number of GPUs that the tenant can hold; ok is false if there is no
 // maximum.
 func (t *tenant) limit() (gpus int, ok bool) {

@@ -85,24 +85,6 @@ type brokenLimit struct {
 	most   int
 }
 
-// gpuBound returns the limit of the tenant, or of its user, that the additional GPUs would exceed;
-// nil for none. If `never` is set, GPUs that are already held do not count. In that case, the
-// result is a limit that the request exceeds by itself.
-func (t *tenant) gpuBound(user string, gpus float64, never bool) *brokenLimit {
-	user = ShownUser(user)
-	held, his := t.gpus+t.promised, t.users[user].GPUs
-	if never {
-		held, his = 0, 0
-	}
-	if most, ok := t.limit(); ok && held+gpus > float64(most) {
-		return &brokenLimit{tenant: t, held: held, most: most}
-	}
-	if most := t.MaxGPUsPerUser; most > 0 && his+gpus > float64(most) {
-		return &brokenLimit{tenant: t, user: user, held: his, most: most}
-	}
-	return nil
-}
-
 // overJobs returns the limit on the jobs of the gang's user that one more job would exceed; nil for
 // none.
 func (e *entry) overJobs() *brokenLimit {

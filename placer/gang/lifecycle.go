@@ -9,7 +9,7 @@
 // an event. While a gang waits for an answer, it does nothing else. The table in table.go lists
 // what is due in each state, and what each event does in that state. docs/design/gang-states.md is
 // generated from this table. Read state.go first, then table.go, event.go and step.go; each other
-// file has one handler or rule, named after it.
+// file has the handlers or rules of one subject, for example of stops.
 //
 // # What must stay true
 //

@@ -18,9 +18,10 @@ import (
 // placer registers the job with the pins ([Commit]). The registration can succeed, be refused, or
 // have an unknown outcome.
 //
-// If Nomad answers a registration with an error (for example 500), it may have stored the job
-// anyway. After an error, package placer reads the job from Nomad to find out the outcome. If the
-// outcome is still unknown after this, the gang is requeued and tried again later (notStarted).
+// After a server error (500) or a lost answer, Nomad may have stored the job anyway. Package placer
+// then reads the job from Nomad to find out the outcome. If the outcome is still unknown after this,
+// the gang is requeued and tried again later (notStarted). An answer below 500 is a refusal. An
+// error about the job's index is a conflict: somebody else has changed the job.
 // While Nomad may still store the job, package model reserves the GPUs of the start. If the start
 // succeeds late, the job's pins show it (cameAbout).
 
@@ -50,8 +51,8 @@ func (g *Lifecycle) started(o Observed, s Start, w World) []Effect {
 	}
 }
 
-// notStarted records that the job did not get its pins. If the outcome is unknown, Nomad may have
-// accepted the start, and then a later observation shows the start's pins.
+// notStarted handles a start that failed or whose outcome is unknown. If the outcome is unknown, Nomad
+// may have accepted the start, and then a later observation shows the start's pins.
 func (g *memory) notStarted(s Start, f Failure, w World) []Effect {
 	out := []Effect{Release{g.Request.Gang, s.Placement}, g.requeue()}
 	if f.Conflict {

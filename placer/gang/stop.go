@@ -24,8 +24,9 @@ import (
 // If a node goes down before the gang has stopped, Nomad reports the members on this node as lost.
 // Lost members do not count as dying, so the gang counts as stopped, as if these members had ended.
 // The ledger gives the GPUs of a lost node to no job. Another gang has a claim on the GPUs of the
-// stopping gang. When the remaining members have ended, the claim lapses, and the queue decides
-// again. Before the claim lapses, the gang that has the claim can start on other GPUs. A member is
+// stopping gang. If the claim includes GPUs of the lost node, the claim lapses when the remaining
+// members have ended, and the queue decides again. Until then, the gang that has the claim can start
+// on other GPUs. A member is
 // left behind if its node is only disconnected from Nomad (status unknown). The placer does not
 // wait for a member that is left behind, and no job gets its GPUs until the node is back
 // ([cluster.Alloc.LeftBehind]).

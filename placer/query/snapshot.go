@@ -11,8 +11,8 @@
 //
 // What must stay true:
 //   - An answer changes nothing in Nomad. An answer undoes what it tries on the snapshot's cluster
-//     before it releases mu; [Snapshot.Plan] works on a copy.
-//   - An answer holds mu while it uses the queue or the view, because tries change both. An answer
+//     before it releases the lock (Snapshot.mu); [Snapshot.Plan] works on a copy.
+//   - An answer holds mu while it uses the queue or the view, because trial changes alter both. An answer
 //     does not hold mu during requests to Nomad. Nomad's state, the time and the failures never
 //     change in a snapshot.
 //   - An answer contains data of all namespaces. Before a user gets the answer, the agent redacts
