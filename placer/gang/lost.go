@@ -14,8 +14,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// WithLost returns the observation, with the state [Lost] if a gang of the placer ended early and
-// must start again, as a whole or in part. Nomad does not retry a gang in this state. Either
+// WithLost returns the observation. If a gang of the placer ended early and must start again, as a
+// whole or in part, its state becomes [Lost]. Nomad does not retry a gang in this state. Either
 // members of the gang were stopped, or a member failed for a known cause and the whole job must
 // start again ([Observed.startsAsAWhole]).
 func (st Observed) WithLost(w World) Observed {
