@@ -100,7 +100,7 @@ type stream struct {
 	troubled <-chan struct{}
 
 	pending <-chan singleflight.Result // the running scan; nil for none
-	begun   time.Time                  // begin of the last scan
+	begun   time.Time                  // begin of the latest scan
 	again   bool                       // another scan must follow the running one
 	away    bool                       // the driver is released, so no scan begins
 	sent    []*device.DeviceGroup

@@ -102,7 +102,7 @@ func (p *Plugin) SharingProblems(inv gpu.Inventory) []string {
 }
 
 func (p *Plugin) saveForms() {
-	p.stored("the state of shared GPUs cannot be stored, so the plugin does not notice a changed configuration after a restart", p.store.Write(sharingFile, p.forms.shared))
+	p.stored("the plugin cannot store the state of shared GPUs, so it does not notice a changed configuration after a restart", p.store.Write(sharingFile, p.forms.shared))
 }
 
 // reshape gives a device its new form, because no task holds the device or the operator ordered the

@@ -140,7 +140,7 @@ type record struct {
 	contained time.Time // time of the last Xid 94
 	beside    time.Time // time of the last Xid 94 of another MIG instance of the GPU
 	slow      []slowReading
-	thermal   bool // degraded by heat or power brake, as of the last scan
+	thermal   bool // degraded by heat or power brake, as of the latest scan
 	brake     bool
 	xidLast   int
 	xidCount  int
@@ -155,7 +155,7 @@ type slowReading struct {
 // and error counts.
 type health struct {
 	records    map[string]*record
-	boot, load string // from the last scan that reported them
+	boot, load string // from the latest scan that reported them
 	changed    bool   // latches or error counts differ from what was stored
 }
 
@@ -389,7 +389,7 @@ func (r *record) slowed(was bool, is func(slowReading) bool) bool {
 // judge returns the verdict that follows from the current readings and the record.
 func (r *record) judge(s gpu.Signals, cfg HealthConfig) verdict {
 	late := s.Unanswered && r.late
-	if late { // judge the last answer again, and count no reading
+	if late { // judge the previous answer again, and count no reading
 		s, r.fresh = r.last, false
 	} else if !s.Unanswered {
 		r.last = s

@@ -75,8 +75,8 @@ func (p *Plugin) wantDaemons() {
 	}
 }
 
-// joinMPS adds the settings with which a task uses its parts of these devices under MPS. A limit on
-// threads applies to all of the task's GPUs. Callers hold mu.
+// joinMPS adds the settings that a task needs to use its parts of these devices under MPS. A limit
+// on threads applies to all of the task's GPUs. Callers hold mu.
 func (p *Plugin) joinMPS(res *device.ContainerReservation, chosen []gpu.Device, parts map[string]int) error {
 	var use []mps.Daemon
 	threads, memory := 0, []string{}

@@ -286,7 +286,7 @@ func (p *Plugin) observe(now time.Time, r scanResult) {
 			p.log.Info("a GPU of this node was replaced", "gpu", id)
 		}
 		inv.Devices = p.unignored(inv.Devices, true)
-		p.stored("the list of GPUs cannot be stored", p.store.saveInventory(inv))
+		p.stored("the plugin cannot store the list of GPUs", p.store.saveInventory(inv))
 	}
 	p.health.observe(now, inv, min(p.cfg.FingerprintPeriod, time.Minute))
 	p.view.inv = p.withMeasurements(inv)
@@ -372,7 +372,7 @@ func (p *Plugin) judge() {
 	p.rate()
 	if p.health.changed { // try again until the faults are stored
 		err := p.store.save(p.health)
-		p.stored("faults cannot be stored, so the plugin forgets them when it restarts", err)
+		p.stored("the plugin cannot store faults, so it forgets them when it restarts", err)
 		p.health.changed = err != nil
 	}
 }

@@ -155,6 +155,6 @@ func (s *stream) adopt(p *profile.Profile) {
 		return
 	}
 	if err := s.p.store.saveCopy(p); err != nil {
-		s.p.log.Warn("the profile cannot be stored, so classes are unknown for a moment after a restart", "error", err)
+		s.p.log.Warn("cannot store the profile, so classes are unknown for a moment after a restart", "error", err)
 	}
 }

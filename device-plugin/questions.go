@@ -27,7 +27,7 @@ type questions struct {
 
 // question is the history of one question.
 type question struct {
-	code   int   // code of the failure with which the question began to count, because the health reason must not change
+	code   int   // code of the failure that made the question count; it stays, because the health reason must not change
 	failed uint8 // one bit for each of the last eight readings; the lowest is the latest
 	counts bool
 }

@@ -65,7 +65,7 @@ func ReleasedUntil(dir string, now time.Time) (until time.Time, gone bool, err e
 func (p *Plugin) ordered() (until time.Time, gone bool) {
 	until, gone, err := ReleasedUntil(string(p.store.Dir), time.Now())
 	if err != nil {
-		p.warnOnce(fmt.Sprintf("the order to release the driver cannot be read: %v", err))
+		p.warnOnce(fmt.Sprintf("cannot read the order to release the driver: %v", err))
 	}
 	return until, gone
 }
@@ -103,7 +103,7 @@ func (s *stream) followRelease() (changed bool) {
 		p.endingUse = true
 		go p.endDriverUse(p.backend, p.measures, p.keeper)
 	case p.driver == driverReleased && !gone:
-		p.stored("the release of the driver cannot be recorded", p.store.Write(releasedFile, release{until}))
+		p.stored("the plugin cannot record that it has released the driver", p.store.Write(releasedFile, release{until}))
 	}
 	if was := s.away; was != p.away() {
 		if s.away = p.away(); was {

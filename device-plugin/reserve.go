@@ -25,9 +25,9 @@ const (
 	cdiKind = "nvidia.com/gpu"
 )
 
-// Reserve returns the settings with which a task gets the devices, according to the last scan.
-// After a restart of the plugin, Reserve waits for the first scan. Otherwise tasks would fail
-// because their GPUs have not been scanned yet.
+// Reserve returns the settings that give a task the devices, according to the latest scan. After a
+// restart of the plugin, Reserve waits for the first scan. Otherwise tasks would fail because their
+// GPUs have not been scanned yet.
 func (p *Plugin) Reserve(deviceIDs []string) (*device.ContainerReservation, error) {
 	if len(deviceIDs) == 0 {
 		return &device.ContainerReservation{}, nil
@@ -85,9 +85,9 @@ func (p *Plugin) waitKnown() {
 	}
 }
 
-// find returns the devices with these ids in the last scan. find returns each device once, with the
-// number of ids that are parts of the device. The error names all unknown ids or all unhealthy ids.
-// Callers hold mu.
+// find returns the devices that have these ids in the latest scan, each device once. parts
+// contains, for each device, how many of the ids are parts of the device. The error lists all
+// unknown ids or all unhealthy ids. Callers hold mu.
 func (p *Plugin) find(deviceIDs []string) (chosen []gpu.Device, parts map[string]int, _ error) {
 	if !p.cfg.Enabled {
 		return nil, nil, device.ErrPluginDisabled

@@ -61,8 +61,8 @@ type sampler struct {
 }
 
 // sample returns readings of the devices, at most maxAge old. If the driver does not answer within
-// wait, sample returns the last readings. sample leaves out devices that could not be read. If a
-// reading of other devices is running, sample waits and then starts its own.
+// wait, sample returns the previous readings. sample leaves out devices that could not be read. If
+// a reading of other devices is running, sample waits and then starts its own.
 func (s *sampler) sample(ids []string, maxAge, wait time.Duration) (map[string]gpu.Sample, map[string]time.Time) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()

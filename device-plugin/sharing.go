@@ -154,7 +154,7 @@ func planSharing(blocks []SharingConfig, ds []gpu.Device, complete bool) plan {
 				case b.Mode == MPS && d.ComputeMajor > 0 && d.ComputeMajor < leastMPS:
 					problem(i, "MPS can limit tasks only from compute capability %d.0 on, but %s has %d.%d, so this GPU stays whole", leastMPS, d.ID, d.ComputeMajor, d.ComputeMinor)
 				case taken && other != i:
-					problem(i, "GPU %s (matched by %q) is in block %d as well, so the GPU stays whole until only one block names it", d.ID, name, other+1)
+					problem(i, "GPU %s (matched by %q) is in block %d as well, so the GPU stays whole until only one block matches it", d.ID, name, other+1)
 					twice[d.ID] = true
 				default:
 					p.blocks[d.ID] = i

@@ -106,7 +106,7 @@ func TestPlanSharing(t *testing.T) {
 		"named thrice":  {[]SharingConfig{{Mode: MPS, Replicas: 2, GPUs: []string{"A", "0", "GPU-a"}}}, "GPU-a=2 GPU-b=2", nil},
 		"MPS on MIG":    {[]SharingConfig{{Mode: MPS, Replicas: 2, GPUs: []string{"3"}}}, "", []string{`sharing block 1: config key "sharing.gpus": MPS cannot share MIG instance MIG-d (matched by "3"), so the instance stays whole; mode = "time-slicing" can share it`}},
 		"unknown":       {[]SharingConfig{{Replicas: 2, GPUs: []string{"GPU-x"}}}, "", []string{`sharing block 1: config key "sharing.gpus": no GPU matches "GPU-x"; the GPUs of this node, by index: 0: GPU-a (A), 1: GPU-b (A), 2: GPU-c (C), 3: MIG-d (D MIG 1g)`}},
-		"in two blocks": {[]SharingConfig{{Replicas: 2, GPUs: []string{"A"}}, {Replicas: 3, GPUs: []string{"1", "C"}}}, "GPU-a=2 GPU-c=3", []string{`sharing block 2: config key "sharing.gpus": GPU GPU-b (matched by "1") is in block 1 as well, so the GPU stays whole until only one block names it`}},
+		"in two blocks": {[]SharingConfig{{Replicas: 2, GPUs: []string{"A"}}, {Replicas: 3, GPUs: []string{"1", "C"}}}, "GPU-a=2 GPU-c=3", []string{`sharing block 2: config key "sharing.gpus": GPU GPU-b (matched by "1") is in block 1 as well, so the GPU stays whole until only one block matches it`}},
 		"two ways":      {[]SharingConfig{{Replicas: 2, GPUs: []string{"1"}}, {Replicas: 3, GPUs: []string{"0", "C"}}}, "GPU-a=3-2 GPU-b=2 GPU-c=3", nil},
 	} {
 		p := planSharing(tc.blocks, ds, true)

@@ -31,7 +31,7 @@ type stored struct {
 const (
 	storeVersion = 1
 	storeFile    = "state.json"
-	// inventoryFile holds the GPUs of the last scan. If the driver hangs at the plugin's start,
+	// inventoryFile holds the GPUs of the latest scan. If the driver hangs at the plugin's start,
 	// these GPUs are published as unhealthy.
 	inventoryFile = "inventory.json"
 )
@@ -45,7 +45,7 @@ func (s *store) load() (stored, error) {
 		return stored{}, err
 	}
 	if st.Version != storeVersion {
-		return stored{}, fmt.Errorf("reading state %q: version %d is not %d", storeFile, st.Version, storeVersion)
+		return stored{}, fmt.Errorf("reading state %q: the file has version %d, but this plugin needs version %d", storeFile, st.Version, storeVersion)
 	}
 	return st, nil
 }
@@ -78,7 +78,7 @@ func (s *store) saveInventory(inv gpu.Inventory) error {
 	return nil
 }
 
-// loadInventory returns the GPUs of the last scan, all marked as not answering.
+// loadInventory returns the stored GPUs of the latest scan, all marked as not answering.
 func (s *store) loadInventory() (gpu.Inventory, error) {
 	var inv gpu.Inventory
 	if _, err := s.Read(inventoryFile, &inv); err != nil {
@@ -132,7 +132,7 @@ func (p *Plugin) clear(id string) {
 		p.health.clear(d)
 	}
 	if !known {
-		p.log.Warn("an order to clear the faults of a GPU names an unknown GPU", "gpu", id)
+		p.log.Warn("cannot clear the faults of a GPU: the GPU in the order is unknown", "gpu", id)
 		return
 	}
 	for _, d := range p.named(id) {

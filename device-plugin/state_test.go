@@ -113,12 +113,12 @@ func TestStateIsWrittenWhenTheDiskHasRoomAgain(t *testing.T) {
 			t.Errorf("device %+v", got[0].Devices[0])
 		}
 		unkept := published(got, attr.Unkept)
-		if !strings.Contains(unkept, "faults cannot be stored, so the plugin forgets them when it restarts: writing state") || !strings.Contains(unkept, "; the list of GPUs cannot be stored: ") {
+		if !strings.Contains(unkept, "the plugin cannot store faults, so it forgets them when it restarts: writing state") || !strings.Contains(unkept, "; the plugin cannot store the list of GPUs: ") {
 			t.Errorf("published: %q", unkept)
 		}
 		time.Sleep(10 * cfg.FingerprintPeriod)
 		synctest.Wait()
-		if n := strings.Count(log.String(), "faults cannot be stored"); n != 1 {
+		if n := strings.Count(log.String(), "cannot store faults"); n != 1 {
 			t.Errorf("said %d times, want once:\n%s", n, log)
 		}
 		for _, f := range files {

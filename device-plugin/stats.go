@@ -205,8 +205,8 @@ func (st statistics) clocks(s gpu.Sample) {
 	st.integer("SM clock", s.SMClockMHz, "MHz", "Current clock of the streaming multiprocessors")
 	st.integer("Memory clock", s.MemoryClockMHz, "MHz", "Current clock of the memory")
 	st.text("Throttle reasons", s.Throttle, "What holds the clocks down at this moment")
-	st.number("Power cap time", s.PowerCapPercent, "%", "Share of time since the last reading that the power limit held clocks down")
-	st.number("Thermal cap time", s.ThermalCapPercent, "%", "Share of time since the last reading that heat held clocks down")
+	st.number("Power cap time", s.PowerCapPercent, "%", "Share of time since the previous reading that the power limit held clocks down")
+	st.number("Thermal cap time", s.ThermalCapPercent, "%", "Share of time since the previous reading that heat held clocks down")
 	st.number("Energy", s.EnergyJ, "J", "Energy used since the driver was loaded")
 	st.integer("Memory temperature", s.MemoryTemperatureC, "C", "Temperature of the memory")
 	if s.ParentPowerAndTemperature {

@@ -210,7 +210,7 @@ func (b *bed) output(cmd *exec.Cmd) (string, int) {
 	defer context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })()
 	_ = cmd.Wait() // the exit code is returned
 	if err := context.Cause(ctx); err != nil {
-		b.t.Fatalf("wait until %q ends: %v\n%s%s", cmd.Args, err, &out, &notes)
+		b.t.Fatalf("waiting until %q ends: %v\n%s%s", cmd.Args, err, &out, &notes)
 	}
 	if !slices.Contains(cmd.Args, "-json") || out.Len() == 0 {
 		out.Write(notes.Bytes())

@@ -1,4 +1,4 @@
-# A service. Its pins name nodes and the slowest allowed variability class, but no GPUs. So Nomad
+# A service. Its pins list nodes and the slowest allowed variability class, but no GPUs. So Nomad
 # can replace a lost instance on these nodes without the placer. A new version starts as one canary,
 # while the old instances run. When the canary is healthy, the new version replaces them.
 #

@@ -10,8 +10,8 @@ import (
 	"slices"
 )
 
-// The baselines are the policies with which PAL is compared. A baseline considers only how many
-// GPUs are free on each node. [Explain] shows the choice of Packed next to PAL's.
+// The baselines are policies for comparison with PAL. A baseline considers only how many GPUs are
+// free on each node. [Explain] shows the choice of Packed next to PAL's.
 type baseline struct{ *search }
 
 // packed packs gangs as the artifact does, without regard to variability. A node with exactly the

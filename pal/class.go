@@ -42,7 +42,7 @@ func ParseAppClass(s string) (AppClass, error) {
 			return c, nil
 		}
 	}
-	return "", fmt.Errorf("application class %q is unknown (one of A, B, C, D)", s)
+	return "", fmt.Errorf("application class %q is unknown; it must be one of A, B, C, D", s)
 }
 
 // PMScore is how long a fixed piece of work of one application class takes on one GPU, relative to

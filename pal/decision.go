@@ -92,7 +92,7 @@ type OnModel struct {
 // a large cluster has thousands of entries.
 const walkShown = 64
 
-// Choice is a placement that names nodes and GPUs instead of giving their indices.
+// Choice is a placement that contains names of nodes and ids of GPUs instead of their indices.
 type Choice struct {
 	// Members are the gang's allocations. If the record would be too large for Nomad, some or all
 	// members are missing.

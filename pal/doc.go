@@ -30,9 +30,10 @@
 //     bins, [Speeds] and lists of eligible groups, so these are replaced as a whole and never
 //     changed in place.
 //   - A search leaves the cluster as it found it. A search can take GPUs while it runs, but
-//     releases these GPUs before it returns. The result of a search holds no scratch memory.
+//     releases these GPUs before it returns. The result of a search does not refer to scratch
+//     memory.
 //   - Counts of free GPUs change only in refresh and countOutliers.
-//   - The state hash (statehash.go) covers everything that can change and affects a search.
+//   - The state hash (statehash.go) covers all state that can change and affects a search.
 //     Otherwise [ExplainFound] would reuse a search that is out of date.
 //   - Gang.same compares all that a search reads of a Gang. [Gang.Demand] contains all data of a
 //     Gang that decide whether a waiting gang fits, except for the class and MaxTier.

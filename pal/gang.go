@@ -70,7 +70,7 @@ func (g Gang) Amount(gpus int) float64 { return float64(gpus) * cmp.Or(g.Share, 
 // queue rely on it.
 func (g Gang) Validate() error {
 	if g.Class.Index() < 0 {
-		return fmt.Errorf("application class %q is unknown (one of A, B, C, D)", g.Class)
+		return fmt.Errorf("application class %q is unknown; it must be one of A, B, C, D", g.Class)
 	}
 	for _, s := range g.MemberSets {
 		if s.Members < 0 || s.GPUs < 0 {

@@ -46,7 +46,7 @@ func ParseTier(s string) (Tier, error) {
 	if i := slices.Index(tierNames[:], s); i >= 0 {
 		return Tier(i), nil
 	}
-	return 0, fmt.Errorf("locality tier %q is unknown (one of island, numa, node, rack, datacenter, cluster)", s)
+	return 0, fmt.Errorf("locality tier %q is unknown; it must be one of island, numa, node, rack, datacenter, cluster", s)
 }
 
 // Locality is the slowdown of a gang per tier and application class: 1.0 means no slowdown.

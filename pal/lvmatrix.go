@@ -66,8 +66,8 @@ func (s *search) lvMatrix() []lvEntry {
 //
 // If the domain is a node or smaller, the walk takes the first GPUs whose bin is at most the
 // entry's bin. In wider domains, PM-First chooses the GPUs. The artifact tries all combinations of
-// a node's GPUs. The walk needs only one combination, because it would already have taken any
-// combination with a lower bin.
+// a node's GPUs. The walk tries only one combination: if one with a lower bin existed, the walk
+// would have taken it earlier.
 func (s *search) walk() []Member {
 	if s.n == 1 && s.p.RoomForWide > 0 && s.g.MaxTier == 0 {
 		if d := s.bestNode(); d.v < len(s.values) {

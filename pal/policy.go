@@ -64,5 +64,5 @@ func ParseName[T ~string](what, s string, all ...T) (T, error) {
 		}
 		names = append(names, string(n))
 	}
-	return "", fmt.Errorf("%s %q is unknown (one of %s)", what, s, strings.Join(names, ", "))
+	return "", fmt.Errorf("%s %q is unknown; it must be one of %s", what, s, strings.Join(names, ", "))
 }

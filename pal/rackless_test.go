@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// If no node names its rack, the reason of a gang that is limited to one rack mentions it.
+// If no node has a rack, the reason of a gang that is limited to one rack mentions it.
 func TestNoRackIsKnown(t *testing.T) {
 	for rack, want := range map[string]bool{"": true, "r1": false} {
 		var nodes []Node
@@ -24,7 +24,7 @@ func TestNoRackIsKnown(t *testing.T) {
 			t.Fatal(err)
 		}
 		never, reason := WhyNot(c, Gang{ID: "g", Class: "A", MaxTier: TierRack, MemberSets: []MemberSet{{Name: "g", Members: 3, GPUs: 2}}})
-		if strings.Contains(reason.String(), "no node names its rack (rack_meta)") != want || never != want {
+		if strings.Contains(reason.String(), "no node has a rack in its meta (rack_meta)") != want || never != want {
 			t.Errorf("rack %q: %t, %s", rack, never, reason)
 		}
 	}

@@ -6,7 +6,7 @@ package pal
 import "math"
 
 // roomier contains the bin that PAL as published would have used, for each tier in which
-// [Policy.RoomForWide] chose GPUs. The value is that of the lowest bin with which PAL could have
+// [Policy.RoomForWide] chose GPUs. The value is that of the lowest bin at which PAL could have
 // taken a domain. For other tiers, it contains +Inf.
 type roomier [TierCluster + 1]PMScore
 

@@ -16,8 +16,8 @@ func (p Placement) Cost() float64 {
 	return cost
 }
 
-// Predict returns the placement of the gang's members on the given GPUs, with its tier, PM score
-// and penalty.
+// Predict returns the placement of the gang's members on the given GPUs. It computes the
+// placement's tier, PM score and penalty.
 func Predict(c *Cluster, g Gang, members []Member) Placement {
 	return newSearch(c, g, Policy{}, anyModel).predict(members)
 }

@@ -128,7 +128,7 @@ type followed struct {
 // need updates because finished runs change the estimates of waiting jobs.
 const followAll = 10 * time.Second
 
-// track updates the tracked jobs that have changed since the last cycle. track updates all jobs
+// track updates the tracked jobs that have changed since the previous cycle. track updates all jobs
 // every [followAll], after a full read, after the view was rebuilt, and when the set of nodes that
 // can serve jobs (the view's epoch) has changed.
 func (p *Placer) track(ctx context.Context) {
@@ -225,13 +225,13 @@ func (p *Placer) calibrate(ctx context.Context, now time.Time) error {
 	if p.m.Profile == nil && now.Sub(p.profileReadAt) > profileAgain {
 		stored, err := store.In(p.nomad).Profile().Read(ctx)
 		if err != nil {
-			p.log.Warn("the stored profile cannot be read; building one from the nodes' measurements", "error", err)
+			p.log.Warn("cannot read the stored profile; building one from the nodes' measurements", "error", err)
 		}
 		p.m.Profile, p.profileReadAt = stored, now
 	}
 	built, err := p.m.BuildProfile()
 	if err != nil {
-		p.log.Warn("some measurements cannot be read", "error", err)
+		p.log.Warn("cannot read some measurements", "error", err)
 	}
 	if built == nil || built == p.m.Profile {
 		return ctx.Err()
@@ -262,8 +262,8 @@ func (p *journal) profileDue(now time.Time) *dueWrite {
 	}
 }
 
-// syncQueue lets each gang tell the queue what happened to the gang since the last cycle. syncQueue
-// also tells the queue on which GPUs each gang runs, according to the view.
+// syncQueue lets each gang tell the queue what has happened to the gang since the previous cycle.
+// syncQueue also tells the queue on which GPUs each gang runs, according to the view.
 func (p *Placer) syncQueue(ctx context.Context) {
 	others := false
 	for _, k := range p.m.View.TakeShifted() {

@@ -272,7 +272,7 @@ func (p *core) refusal(ctx context.Context, job *api.Job) (reason.Reason, error)
 	return reason.Reason{Kind: reason.DryRunRefuses, Group: group, Cause: why}, nil
 }
 
-// mostDryRuns is the maximum number of dry runs with which the placer investigates one refusal.
+// mostDryRuns is the maximum number of dry runs that the placer makes to investigate one refusal.
 const mostDryRuns = 32
 
 // unfitNodes tries each chosen node separately, and returns the names of the nodes on which Nomad

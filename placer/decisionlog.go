@@ -148,7 +148,7 @@ func (p *journal) decisionsDue(now time.Time) int {
 }
 
 // decisionsDueAt returns the time at which the next records become due. ok is false if there are no
-// records, or if they were already due in the last cycle.
+// records, or if they were already due in the previous cycle.
 func (p *journal) decisionsDueAt() (at time.Time, ok bool) {
 	if p.unsaved.len() == 0 {
 		return time.Time{}, false

@@ -74,8 +74,8 @@ func TestRefusedByDryRunGoesElsewhere(t *testing.T) {
 	}
 }
 
-// Only the active placer knows why an incomplete gang gets no more members; explain and status show
-// it.
+// Only the active placer knows why an incomplete gang gets no further members; explain and status
+// show it.
 func TestWhyItIsNotWhole(t *testing.T) {
 	p := placerAt(t, func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/v1/var") {

@@ -60,7 +60,7 @@ type Event struct {
 	// Kind is queued, placed, moved, started, stopped, requeued, lost, failed, rejected, ended,
 	// released, allocation (an allocation failed or was lost), quarantined, unhealthy or healthy.
 	Kind EventKind `json:"kind"`
-	// Namespace and Job name the job. Namespace and Job are empty in events about GPUs.
+	// Namespace and Job identify the job, and are empty in events about GPUs.
 	Namespace string `json:"namespace,omitempty"`
 	Job       string `json:"job,omitempty"`
 	// ForJob is the job (namespace/id) in whose favour the event's job is stopped.
@@ -69,7 +69,7 @@ type Event struct {
 	// GPUs.
 	Node string   `json:"node,omitempty"`
 	GPUs []string `json:"gpus,omitempty"` // ids of the event's GPUs, at most 256
-	// Text describes the event, but does not name the job or GPU.
+	// Text describes the event without the job's name and the GPU's id.
 	Text string `json:"text"`
 	// If the job was already in its present state when the placer first saw it, Since is the time
 	// when this state began. In this case, an earlier placer may have reported the same event.

@@ -297,7 +297,7 @@ func lift(of map[string]failure.Quarantine, gpus []string, now time.Time) ([]str
 	return gpus, nil
 }
 
-// noteFailures records the allocations that have failed since the last cycle, and puts GPUs in
+// noteFailures records the allocations that have failed since the previous cycle, and puts GPUs in
 // quarantine if the failures require it.
 func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 	defer func() { p.m.Failures, p.m.Quarantine = p.failureLog.failures, p.failureLog.quarantine }()
@@ -332,7 +332,7 @@ func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 	before := p.failureLog.quarantine
 	spared, err := p.failureLog.note(ctx, p.nomad, found, failure.Evidence{Successes: successes, Models: p.m.State.GPUModels()}, now)
 	for _, s := range spared {
-		p.log.Warn("jobs fail on a GPU, but the maximum number of GPUs is already in quarantine for failing jobs", "gpu", s.GPU, "reason", s.Reason)
+		p.log.Warn("jobs fail on a GPU, but the GPU cannot be quarantined: the maximum number of GPUs is already in quarantine because of failed jobs", "gpu", s.GPU, "reason", s.Reason)
 	}
 	if err == nil {
 		p.emitFailures(found, before)

@@ -205,7 +205,7 @@ func (l *Learner) read(ctx context.Context, k cluster.JobKey, s *study) {
 	for _, node := range slices.Sorted(maps.Keys(s.gpus)) {
 		rs, err := l.nomad.GPUReadings(ctx, node, s.gpus[node])
 		if err != nil {
-			l.log.Debug("statistics cannot be read", "node", node, "error", err)
+			l.log.Debug("cannot read statistics", "node", node, "error", err)
 			continue
 		}
 		for _, r := range rs {

@@ -56,9 +56,9 @@ type Placer struct {
 
 	progress progressReads
 
-	publishing time.Duration // how long the last snapshot took
-	pictured   uint64        // the ledger's Changes at the last snapshot
-	picturedAt time.Time     // when the last snapshot was made
+	publishing time.Duration // how long it took to make the latest snapshot
+	pictured   uint64        // the ledger's Changes at the latest snapshot
+	picturedAt time.Time     // when the latest snapshot was made
 	// reread is true if commands have written data that the placer must read again. controlsOld is
 	// true if the placer must read the controls again.
 	reread      atomic.Bool
@@ -81,8 +81,8 @@ type core struct {
 	backoffs  map[string]backoff
 	lastCycle time.Time
 	again     bool // the cycle has not done all work that is due at once
-	// unpublished is true if the last cycle made no snapshot because the last snapshot was too
-	// recent. changed is true if something has changed since the last snapshot.
+	// unpublished is true if the previous cycle made no snapshot because the latest snapshot was
+	// too recent. changed is true if something has changed since the latest snapshot.
 	unpublished, changed bool
 }
 

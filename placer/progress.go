@@ -183,7 +183,8 @@ func (p *Placer) takeProgress(batch []progressRead) news {
 	return progress
 }
 
-// denied returns the error with which Nomad refused to return a file, or nil if Nomad refused none.
+// denied returns Nomad's error about a file that Nomad refused to return, or nil if Nomad refused
+// none.
 func (r *progressReads) denied() error {
 	for _, k := range slices.SortedFunc(maps.Keys(r.of), cluster.JobKey.Compare) {
 		if err := r.of[k].denied; err != nil {

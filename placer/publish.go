@@ -16,8 +16,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// published contains the last snapshot. published also records whether somebody waits for the next
-// snapshot.
+// published contains the latest snapshot. published also records whether somebody waits for the
+// next snapshot.
 type published struct {
 	mu      sync.Mutex
 	picture *query.Snapshot
@@ -29,7 +29,7 @@ type published struct {
 	wanted  bool          // somebody waits for a newer snapshot
 }
 
-// Picture returns a snapshot of the state after one of the last cycles. The snapshot is about a
+// Picture returns a snapshot of the state after one of the latest cycles. The snapshot is about a
 // second old, or up to ten seconds if nobody has asked for a snapshot in the meantime. Picture
 // returns nil until the first cycle has ended. A snapshot never changes.
 func (p *pictures) Picture() *query.Snapshot {
@@ -49,7 +49,7 @@ func (p *pictures) LastPicture() *query.Snapshot {
 }
 
 // PictureSince waits for a snapshot that includes all changes up to the given time. So callers see
-// their own changes. If the last snapshot lacks an older change, PictureSince waits for the next
+// their own changes. If the latest snapshot lacks an older change, PictureSince waits for the next
 // snapshot for up to a second.
 func (p *pictures) PictureSince(ctx context.Context, since time.Time) (*query.Snapshot, error) {
 	if seen, behind := p.behind(); behind && !since.After(seen) {
@@ -62,7 +62,7 @@ func (p *pictures) PictureSince(ctx context.Context, since time.Time) (*query.Sn
 	return p.awaited(ctx, since)
 }
 
-// behind reports whether the last snapshot lacks a change although readers expect it to have the
+// behind reports whether the latest snapshot lacks a change although readers expect it to have the
 // change. The snapshot has all changes up to the returned time.
 func (p *pictures) behind() (seen time.Time, behind bool) {
 	s := &p.published
@@ -102,7 +102,7 @@ func (p *pictures) nudge() {
 	}
 }
 
-// ForgetPicture drops the last snapshot because the snapshot cannot be trusted. The next cycle
+// ForgetPicture drops the latest snapshot, because this snapshot cannot be trusted. The next cycle
 // makes a new snapshot.
 func (p *pictures) ForgetPicture() {
 	p.published.mu.Lock()
@@ -110,7 +110,7 @@ func (p *pictures) ForgetPicture() {
 	p.published.picture = nil
 }
 
-// Status returns the counts in the last snapshot. Status waits for a new snapshot as PictureSince
+// Status returns the counts in the latest snapshot. Status waits for a new snapshot as PictureSince
 // does, unless there is no snapshot yet.
 func (p *pictures) Status() model.Status {
 	s := p.Picture()

@@ -23,7 +23,7 @@ const runTimesEvery = time.Minute
 type runTimesFile struct {
 	due     bool // must be read
 	loaded  bool
-	lessons int64 // the queue's lessons at the last write
+	lessons int64 // the queue's lessons at the latest write
 	at      time.Time
 }
 
@@ -52,7 +52,7 @@ func readOnce[T any](ctx context.Context, p *Placer, now time.Time, what string,
 	}
 	kept, err := read(ctx)
 	if store.Unreadable(err) {
-		p.log.Warn("some stored data cannot be read; continuing without this data: "+what, "error", err)
+		p.log.Warn("cannot read some stored data; continuing without this data: "+what, "error", err)
 		err = nil
 	}
 	p.report(what, err)

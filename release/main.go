@@ -65,7 +65,7 @@ func (r release) write(name string, content func(*os.File) error) error {
 	}
 	defer f.Close()
 	if err := content(f); err != nil {
-		return fmt.Errorf("write %q: %w", name, err)
+		return fmt.Errorf("writing %q: %w", name, err)
 	}
 	return f.Close()
 }

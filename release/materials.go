@@ -93,11 +93,11 @@ func (r release) licences(linked map[string]*debug.Module) error {
 	list.Dir, list.Stderr = r.root, os.Stderr
 	out, err := list.Output()
 	if err != nil {
-		return fmt.Errorf("list modules: %w", err)
+		return fmt.Errorf("listing modules: %w", err)
 	}
 	root, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
-		return fmt.Errorf("find Go: %w", err)
+		return fmt.Errorf("finding Go: %w", err)
 	}
 	var text bytes.Buffer
 	if err := licence(&text, "The Go standard library", strings.TrimSpace(string(root))); err != nil {

@@ -17,7 +17,7 @@ studies:
 	cd research && go build -o $(CURDIR)/$(STUDIES)/ ./...
 
 # These recipes need the artifact's data.
-PAL_DATA_SET = @[ -n "$${PAL_DATA:-}" ] || { echo "PAL_DATA is not set: it names the directory with the artifact's traces, measurements and results"; exit 1; }
+PAL_DATA_SET = @[ -n "$${PAL_DATA:-}" ] || { echo "PAL_DATA is not set; set it to the directory with the artifact's traces, measurements and results"; exit 1; }
 
 .PHONY: sim-parity
 sim-parity: ## Compare our reimplementation of the artifact's simulator with the artifact's own results, job by job and event by event (needs PAL_DATA)

@@ -35,8 +35,7 @@ func (e *engine) submit(i int) {
 	}
 }
 
-// releaseDependents puts into the queue each submitted job for which job i was the last unfinished
-// predecessor.
+// releaseDependents queues each submitted job for which job i was the last unfinished predecessor.
 func (e *engine) releaseDependents(i int) {
 	for _, c := range e.deps.dependents[i] {
 		if e.deps.unfinished[c]--; e.deps.unfinished[c] == 0 && c < e.next {

@@ -14,7 +14,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// Policy is a named scheduler with which the product's queue is compared.
+// Policy is a named scheduler, for comparison with the product's queue.
 type Policy struct {
 	Name string
 	// About describes the policy in one sentence.
@@ -38,7 +38,7 @@ type Estimate = func(i int, j trace.Job) time.Duration
 // Unbounded is a limit on waiting that no simulation reaches.
 const Unbounded = 100 * 365 * 24 * time.Hour
 
-// Baselines returns the policies with which the product's queue is compared.
+// Baselines returns the policies for comparison with the product's queue.
 func Baselines() []Policy {
 	return []Policy{
 		{Name: "nomad", Nomad: &Nomad{}, About: "plain Nomad: every allocation as soon as it fits, half-placed gangs hold their GPUs (-rendezvous says when they give up)"},

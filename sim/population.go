@@ -46,7 +46,7 @@ func Stream(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0x6b5)) 
 // calibration's options, and each node is one device group.
 func (p Population) PalNodes(o profile.Options) ([]pal.Node, error) {
 	if len(p.Scores) != p.Nodes*p.GPUsPerNode || len(p.Scores) == 0 {
-		return nil, fmt.Errorf("build cluster: %d scores for %d nodes of %d GPUs", len(p.Scores), p.Nodes, p.GPUsPerNode)
+		return nil, fmt.Errorf("building cluster: %d scores for %d nodes of %d GPUs", len(p.Scores), p.Nodes, p.GPUsPerNode)
 	}
 	gpus := make([]pal.GPU, len(p.Scores))
 	raw := make([]float64, len(gpus))

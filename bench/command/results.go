@@ -82,7 +82,7 @@ func (o Results) Show(report plot.Page) error {
 			err = Write(o.HTML, page.Bytes())
 		}
 		if err != nil {
-			return fmt.Errorf("write the report: %w", err)
+			return fmt.Errorf("writing the report: %w", err)
 		}
 	}
 	for _, s := range report.Sections {
@@ -91,7 +91,7 @@ func (o Results) Show(report plot.Page) error {
 				return nil
 			}
 			if err := Write(filepath.Join(o.SVG, f.Name+".svg"), []byte(f.File())); err != nil {
-				return fmt.Errorf("write the plots: %w", err)
+				return fmt.Errorf("writing the plots: %w", err)
 			}
 		}
 	}
@@ -131,7 +131,7 @@ func Read(path string, into any) error {
 		err = json.NewDecoder(text).Decode(into)
 	}
 	if err != nil {
-		return fmt.Errorf("read results %q: %w", path, err)
+		return fmt.Errorf("reading results %q: %w", path, err)
 	}
 	return nil
 }
@@ -140,7 +140,7 @@ func Read(path string, into any) error {
 func WriteJSON(path string, v any) error {
 	text, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
-		return fmt.Errorf("encode results: %w", err)
+		return fmt.Errorf("encoding results: %w", err)
 	}
 	return Write(path, append(text, '\n'))
 }

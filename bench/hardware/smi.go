@@ -48,7 +48,7 @@ func smiValues(d gpu.Device, driver string) []smiValue {
 	}
 }
 
-// smiQuery returns the arguments with which nvidia-smi prints the fields to compare, as CSV.
+// smiQuery returns the arguments that make nvidia-smi print the fields to compare, as CSV.
 func smiQuery() []string {
 	names := []string{"uuid"}
 	for _, v := range smiValues(gpu.Device{}, "") {

@@ -88,7 +88,7 @@ func (run KernelRun) String() string {
 	if run.Problem != "" {
 		return run.Problem
 	}
-	return fmt.Sprintf("%.4g %s, %.0f %% of peak, limited by %s", run.Rate, run.Unit, 100*run.Share, run.LimitedBy)
+	return fmt.Sprintf("%.4g %s, %.0f %% of peak; limiting factor: %s", run.Rate, run.Unit, 100*run.Share, run.LimitedBy)
 }
 
 // kernelRun returns what the page shows about a session of one class. If the session used another
@@ -130,7 +130,7 @@ func (r *run) session(ctx context.Context, k keep) error {
 		}
 		row.Apps = now.Apps
 		a := now.Apps[len(now.Apps)-1]
-		k(func(rec *Record) { rec.Session[at[now.GPU]] = *row }, "class %s on %s: %.2f ms by %s, limited by %s", a.App, short(now.GPU), a.Ms, a.Kernel, a.LimitedBy)
+		k(func(rec *Record) { rec.Session[at[now.GPU]] = *row }, "class %s on %s: %.2f ms (kernel %s); limiting factor: %s", a.App, short(now.GPU), a.Ms, a.Kernel, a.LimitedBy)
 	}
 	r.each(ctx, r.usable, func(gpu.Device) measure.Plan { return r.Pace.Session }, progress, func(i int, res measure.Result) {
 		k(func(rec *Record) { rec.Session[i] = res }, "")

@@ -13,7 +13,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/population"
 )
 
-// File returns the inventory file, in HCL, with which the device plugin's emulated backend
+// File returns an inventory file, in HCL. With this file, the device plugin's emulated backend
 // serves the drawn GPUs of one node.
 func File(gpus []population.GPU) string {
 	var b strings.Builder

@@ -33,7 +33,7 @@ func Of(pid int) (Usage, error) {
 		files, err = p.FileDescriptorsLen()
 	}
 	if err != nil {
-		return Usage{}, fmt.Errorf("measure process %d: %w", pid, err)
+		return Usage{}, fmt.Errorf("measuring process %d: %w", pid, err)
 	}
 	return Usage{
 		RSSMB: float64(stat.ResidentMemory()) / 1e6, Threads: stat.NumThreads, Files: files,

@@ -47,7 +47,7 @@ type member struct {
 func Listen(wait time.Duration) (*Rendezvous, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return nil, fmt.Errorf("open rendezvous: %w", err)
+		return nil, fmt.Errorf("opening rendezvous: %w", err)
 	}
 	r := &Rendezvous{listener: l, wait: wait, gangs: map[string]*gang{}, conns: map[net.Conn]bool{}}
 	r.group.Go(r.accept)

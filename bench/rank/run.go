@@ -28,20 +28,20 @@ func (r Rank) Run(ctx context.Context) (int, error) {
 	var dialer net.Dialer
 	c, err := dialer.DialContext(ctx, "tcp", r.Rendezvous)
 	if err != nil {
-		return ExitLost, fmt.Errorf("reach rendezvous %q: %w", r.Rendezvous, err)
+		return ExitLost, fmt.Errorf("reaching rendezvous %q: %w", r.Rendezvous, err)
 	}
 	defer c.Close()
 	stop := context.AfterFunc(ctx, func() { c.Close() })
 	defer stop()
 	in, out := json.NewDecoder(bufio.NewReader(c)), json.NewEncoder(c)
 	if err := out.Encode(hello{r.Job, r.Group, r.Index, r.Node, r.GPUs}); err != nil {
-		return ExitLost, fmt.Errorf("greet rendezvous: %w", err)
+		return ExitLost, fmt.Errorf("greeting rendezvous: %w", err)
 	}
 	var iteration time.Duration
 	for {
 		var o order
 		if err := in.Decode(&o); err != nil {
-			return ExitLost, fmt.Errorf("listen to rendezvous: %w", err)
+			return ExitLost, fmt.Errorf("listening to rendezvous: %w", err)
 		}
 		switch o.Do {
 		case "exit":
@@ -57,7 +57,7 @@ func (r Rank) Run(ctx context.Context) (int, error) {
 			pause(ctx, iteration-o.Late)
 		}
 		if err := out.Encode(done{iteration}); err != nil {
-			return ExitLost, fmt.Errorf("answer rendezvous: %w", err)
+			return ExitLost, fmt.Errorf("answering rendezvous: %w", err)
 		}
 	}
 }

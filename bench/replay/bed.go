@@ -61,7 +61,7 @@ func Start(ctx context.Context, s Setup) (*Bed, error) {
 		err = os.WriteFile(b.speeds, text, 0o644)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("write the GPUs' speeds: %w", err), b.Close())
+		return nil, errors.Join(fmt.Errorf("writing the GPUs' speeds: %w", err), b.Close())
 	}
 	return b, nil
 }

@@ -29,7 +29,7 @@ type GPUs struct {
 	byID    map[string]int
 }
 
-// NewGPUs returns the GPUs of a drawn population, with the profile calibrated from it.
+// NewGPUs returns the GPUs of a drawn population. Their profile is calibrated from this population.
 func NewGPUs(all []population.GPU) (*GPUs, error) {
 	g := &GPUs{All: all, byID: map[string]int{}}
 	var samples []profile.Sample
@@ -41,7 +41,7 @@ func NewGPUs(all []population.GPU) (*GPUs, error) {
 	}
 	p, err := profile.Build(samples, profile.DefaultOptions(), nil)
 	if err != nil {
-		return nil, fmt.Errorf("calibrate the emulated GPUs: %w", err)
+		return nil, fmt.Errorf("calibrating the emulated GPUs: %w", err)
 	}
 	g.profile = p
 	return g, nil
@@ -156,7 +156,7 @@ func (g *GPUs) Speeds() rank.Speeds {
 	return s
 }
 
-// clients returns the cluster's clients: one per node, with the profile.
+// clients returns one client per node of the cluster. Each client gets the profile.
 func (g *GPUs) clients() []cluster.Client {
 	var cs []cluster.Client
 	for n, name := range g.nodes() {

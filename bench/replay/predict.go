@@ -75,10 +75,10 @@ func Predict(jobs []Job, g *GPUs, penalty float64, o queue.Options, c sim.Config
 	c.Preemptible = slices.ContainsFunc(jobs, func(j Job) bool { return j.Preempt })
 	out, err := c.Run()
 	if err != nil {
-		return Prediction{}, fmt.Errorf("simulate the replay: %w", err)
+		return Prediction{}, fmt.Errorf("simulating the replay: %w", err)
 	}
 	if out.Stuck > 0 {
-		return Prediction{}, fmt.Errorf("simulate the replay: %d of %d jobs never finish", out.Stuck, len(jobs))
+		return Prediction{}, fmt.Errorf("simulating the replay: %d of %d jobs never finish", out.Stuck, len(jobs))
 	}
 	p = Prediction{MakespanS: out.MakespanS, Preemptions: out.Preemptions, JCTS: map[string]float64{}}
 	for _, j := range out.Jobs {

@@ -133,7 +133,7 @@ func (n *onNomad) allocated(ctx context.Context, jr *JobResult) error {
 	q := (&api.QueryOptions{Params: map[string]string{"resources": "true"}}).WithContext(ctx)
 	allocs, _, err := n.API().Jobs().Allocations(jr.ID, true, q)
 	if err != nil {
-		return fmt.Errorf("read allocations of %q: %w", jr.ID, err)
+		return fmt.Errorf("reading allocations of %q: %w", jr.ID, err)
 	}
 	for _, stub := range allocs {
 		if stub.ClientStatus != api.AllocClientStatusRunning && stub.ClientStatus != api.AllocClientStatusComplete {
@@ -144,7 +144,7 @@ func (n *onNomad) allocated(ctx context.Context, jr *JobResult) error {
 		}
 		a, _, err := n.API().Allocations().Info(stub.ID, (&api.QueryOptions{}).WithContext(ctx))
 		if err != nil {
-			return fmt.Errorf("read allocation %q: %w", stub.ID, err)
+			return fmt.Errorf("reading allocation %q: %w", stub.ID, err)
 		}
 		jr.Allocated = append(jr.Allocated, cluster.DeviceIDs(a.AllocatedResources)...)
 	}
@@ -156,7 +156,7 @@ func (n *onNomad) allocated(ctx context.Context, jr *JobResult) error {
 func (n *onNomad) explained(ctx context.Context, jr *JobResult) error {
 	out, err := n.Command(ctx, "nomad-pal", "explain", "-json", jr.ID).Output()
 	if err != nil {
-		return fmt.Errorf("explain %q: %w", jr.ID, err)
+		return fmt.Errorf("explaining %q: %w", jr.ID, err)
 	}
 	var d struct {
 		Decision struct {
@@ -172,12 +172,12 @@ func (n *onNomad) explained(ctx context.Context, jr *JobResult) error {
 		} `json:"decision"`
 	}
 	if err := json.Unmarshal(out, &d); err != nil {
-		return fmt.Errorf("read explanation of %q: %w", jr.ID, err)
+		return fmt.Errorf("reading explanation of %q: %w", jr.ID, err)
 	}
 	if jr.ID == n.mode.Explain {
 		text, err := n.Command(ctx, "nomad-pal", "explain", jr.ID).Output()
 		if err != nil {
-			return fmt.Errorf("explain %q: %w", jr.ID, err)
+			return fmt.Errorf("explaining %q: %w", jr.ID, err)
 		}
 		n.explanation = string(text)
 	}

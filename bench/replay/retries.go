@@ -51,7 +51,7 @@ func (rs *retries) push(ctx context.Context, nomad *api.Client, now time.Time, s
 		}
 		_, _, err := nomad.Jobs().EvaluateWithOpts(job, api.EvalOptions{ForceReschedule: true}, (&api.WriteOptions{}).WithContext(ctx))
 		if err != nil && ctx.Err() == nil && !strings.Contains(err.Error(), "404") {
-			return fmt.Errorf("evaluate %q again: %w", job, err)
+			return fmt.Errorf("evaluating %q again: %w", job, err)
 		}
 	}
 	return ctx.Err()
@@ -61,7 +61,7 @@ func (rs *retries) push(ctx context.Context, nomad *api.Client, now time.Time, s
 func (rs *retries) jobs(ctx context.Context, nomad *api.Client) ([]string, error) {
 	failed, _, err := nomad.Allocations().List((&api.QueryOptions{Filter: `ClientStatus == "failed" and NextAllocation == ""`}).WithContext(ctx))
 	if err != nil {
-		return nil, fmt.Errorf("list the ranks that gave up: %w", err)
+		return nil, fmt.Errorf("listing the ranks that gave up: %w", err)
 	}
 	if rs.asked == nil {
 		rs.asked = map[string]bool{}

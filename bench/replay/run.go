@@ -35,7 +35,7 @@ type Mode struct {
 // limit is over. When Run returns, no job is on the cluster.
 func (b *Bed) Run(ctx context.Context, m Mode, jobs []Job, bound time.Duration) (result *Result, err error) {
 	if _, _, err := b.API().Operator().SchedulerSetConfiguration(&api.SchedulerConfiguration{SchedulerAlgorithm: api.SchedulerAlgorithm(m.Algorithm)}, nil); err != nil {
-		return nil, fmt.Errorf("set the scheduler algorithm: %w", err)
+		return nil, fmt.Errorf("setting the scheduler algorithm: %w", err)
 	}
 	r, err := rank.Listen(b.GiveUp)
 	if err != nil {
@@ -180,7 +180,7 @@ func (s Setup) Gang(j Job) rank.Gang {
 func (b *Bed) Submit(ctx context.Context, j Job, r *rank.Rendezvous, gated bool) error {
 	path, err := b.render(j, r)
 	if err != nil {
-		return fmt.Errorf("write jobspec of %q: %w", j.ID, err)
+		return fmt.Errorf("writing jobspec of %q: %w", j.ID, err)
 	}
 	cmd := b.Command(ctx, "nomad", "job", "run", "-detach", path)
 	if gated {

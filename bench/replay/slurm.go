@@ -57,7 +57,7 @@ func RunSlurm(ctx context.Context, s Setup, m SlurmMode, jobs []Job, bound time.
 			err = os.WriteFile(path, text, 0o644)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("write the ranks' files: %w", err)
+			return nil, fmt.Errorf("writing the ranks' files: %w", err)
 		}
 		on.command = append(on.command, "-"+flag, path)
 	}

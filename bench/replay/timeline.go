@@ -27,7 +27,7 @@ func (m Moment) MarshalJSON() ([]byte, error) {
 func (m *Moment) UnmarshalJSON(text []byte) error {
 	var v [3]float64
 	if err := json.Unmarshal(text, &v); err != nil {
-		return fmt.Errorf("read moment %s: %w", text, err)
+		return fmt.Errorf("reading moment %s: %w", text, err)
 	}
 	*m = Moment{time.Duration(v[0] * float64(time.Second)), int(v[1]), int(v[2])}
 	return nil

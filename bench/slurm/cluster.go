@@ -92,21 +92,21 @@ func fakeTime() string {
 // and removes all files.
 func Start(ctx context.Context, o Options) (*Cluster, error) {
 	if lacks := Missing(o.Clock > 1); lacks != "" {
-		return nil, errors.New("start Slurm: " + lacks)
+		return nil, errors.New("starting Slurm: " + lacks)
 	}
 	dir, err := os.MkdirTemp("", "pal-slurm-")
 	if err == nil {
 		dir, err = filepath.EvalSymlinks(dir)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("create the cluster's directory: %w", err)
+		return nil, fmt.Errorf("creating the cluster's directory: %w", err)
 	}
 	c := &Cluster{Dir: dir, ended: make(chan error, len(o.Nodes)+2)}
 	if c.guard, err = cluster.NewGuard(dir); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	if err := c.start(ctx, o); err != nil {
-		return nil, errors.Join(fmt.Errorf("start Slurm: %w%s", err, c.logTail()), c.Close())
+		return nil, errors.Join(fmt.Errorf("starting Slurm: %w%s", err, c.logTail()), c.Close())
 	}
 	return c, nil
 }
@@ -222,7 +222,7 @@ func (c *Cluster) daemon(env []string, name string, args ...string) error {
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = c.Dir, append(c.environment(), env...), out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start %s: %w", name, err)
+		return fmt.Errorf("starting %s: %w", name, err)
 	}
 	go func() { c.ended <- fmt.Errorf("%s ended: %v", name, cmd.Wait()) }() // returns when the guard ends it
 	return nil
@@ -283,7 +283,7 @@ func (c *Cluster) output(ctx context.Context, name string, args ...string) (stri
 		err = fmt.Errorf("%w: %s", err, strings.TrimSpace(string(exit.Stderr)))
 	}
 	if err != nil {
-		return "", fmt.Errorf("run %s: %w", name, err)
+		return "", fmt.Errorf("running %s: %w", name, err)
 	}
 	return string(out), nil
 }
@@ -296,7 +296,7 @@ func (c *Cluster) logTail() (all string) {
 	return all
 }
 
-// tail returns the last lines of a file of the cluster, with its name; "" if the file is empty.
+// tail returns the name and the last lines of a file of the cluster; "" if the file is empty.
 func (c *Cluster) tail(name string) string {
 	text, _ := os.ReadFile(filepath.Join(c.Dir, name)) // empty if the file does not exist yet
 	if len(text) == 0 {

@@ -59,7 +59,7 @@ func (c *Cluster) Submit(ctx context.Context, j Job) (int, error) {
 	}
 	out, err := c.output(ctx, "sbatch", "--parsable", "--output="+filepath.Join(c.Dir, "jobs", j.Name+".out"), path)
 	if err != nil {
-		return 0, fmt.Errorf("submit %q: %w", j.Name, err)
+		return 0, fmt.Errorf("submitting %q: %w", j.Name, err)
 	}
 	return number(out)
 }
@@ -72,7 +72,7 @@ func number(out string) (int, error) {
 	text, _, _ := strings.Cut(strings.TrimSpace(out), ";")
 	id, err := strconv.Atoi(text)
 	if err != nil {
-		return 0, fmt.Errorf("read the job's number from the output of sbatch, %q: %w", out, err)
+		return 0, fmt.Errorf("reading the job's number from the output of sbatch, %q: %w", out, err)
 	}
 	return id, nil
 }
@@ -105,11 +105,11 @@ func parseQueue(out string) (all []Queued, err error) {
 			continue
 		}
 		if len(cells) < 4 {
-			return nil, fmt.Errorf("read squeue: %q has %d of 4 cells", line, len(cells))
+			return nil, fmt.Errorf("reading squeue: %q has %d of 4 cells", line, len(cells))
 		}
 		q := Queued{Name: cells[1], State: cells[2], Why: cells[3]}
 		if q.ID, err = strconv.Atoi(cells[0]); err != nil {
-			return nil, fmt.Errorf("read squeue: job number in %q: %w", line, err)
+			return nil, fmt.Errorf("reading squeue: job number in %q: %w", line, err)
 		}
 		all = append(all, q)
 	}
@@ -126,7 +126,7 @@ func parseNodes(out string) (map[string]node, error) {
 			continue
 		}
 		if len(cells) != 3 {
-			return nil, fmt.Errorf("read sinfo: %q has %d of 3 cells", line, len(cells))
+			return nil, fmt.Errorf("reading sinfo: %q has %d of 3 cells", line, len(cells))
 		}
 		n := node{state: cells[1]}
 		for _, m := range gpus.FindAllStringSubmatch(cells[2], -1) {

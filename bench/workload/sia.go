@@ -30,7 +30,7 @@ func IsSia(header []string) bool { return slices.Equal(header, siaColumns) }
 func ReadSia(path string) (trace.Trace, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return trace.Trace{}, fmt.Errorf("open workload: %w", err)
+		return trace.Trace{}, fmt.Errorf("opening workload: %w", err)
 	}
 	defer f.Close()
 	t := trace.Trace{Name: path}

@@ -104,5 +104,5 @@ func inject(s *gpu.Signals, fault string) (why string) {
 		}
 		names = append(names, f.name)
 	}
-	return fmt.Sprintf("fault %q is unknown (one of %s)", fault, strings.Join(names, ", "))
+	return fmt.Sprintf("fault %q is unknown; it must be one of %s", fault, strings.Join(names, ", "))
 }

@@ -116,7 +116,8 @@ type Question struct {
 }
 
 // Questions returns the functions whose failure affects a GPU's health, the most important first. A
-// health reason names the first function that failed. All other functions have the weight Nothing.
+// health reason contains the first of these functions that failed. All other functions have the
+// weight Nothing.
 func Questions() []Question {
 	const sensor = "every GPU has this value; a single sensor can break while the GPU still computes"
 	const judged = "without an answer, the plugin does not see some faults of the GPU"

@@ -10,7 +10,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
-// Accounts returns, by id, what to publish about measuring each GPU of the last scan.
+// Accounts returns, by id, what to publish about measuring each GPU of the latest scan.
 func (s *Scheduler) Accounts() map[string]attr.Account {
 	s.mu.Lock()
 	defer s.mu.Unlock()

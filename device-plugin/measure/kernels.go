@@ -200,8 +200,8 @@ func (k kernel) grid(d cuda.Device) cuda.Grid {
 	return cuda.Grid{Blocks: k.blocks * uint32(d.SMs), Threads: k.threads, SharedBytes: k.shared}
 }
 
-// workPerIteration returns the work of one iteration of all threads of a launch; for triad, the
-// bytes per 16-byte element.
+// workPerIteration returns the work that all threads of a launch do in one iteration. For triad, it
+// returns the bytes moved per 16-byte element.
 func (k kernel) workPerIteration(d cuda.Device) float64 {
 	if k.id == idTriad {
 		return 3 * 16
@@ -222,9 +222,9 @@ func (k kernel) usualRate(d cuda.Device) float64 {
 	return peak * k.expected
 }
 
-// iterations returns the number of iterations with which a launch takes about ms milliseconds on a
-// healthy GPU of this model. The number depends only on the model and is rounded to two digits, so
-// that all GPUs of a model do the same work.
+// iterations returns how many iterations a launch needs to take about ms milliseconds on a healthy
+// GPU of this model. The number depends only on the model and is rounded to two digits, so that all
+// GPUs of a model do the same work.
 func (k kernel) iterations(d cuda.Device, ms float64) uint32 {
 	n := k.usualRate(d) * ms / 1e3 / k.workPerIteration(d)
 	return uint32(math.Max(1, twoDigits(n)))

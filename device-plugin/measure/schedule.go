@@ -106,7 +106,7 @@ type record struct {
 	Wrong string                  `json:"wrong,omitempty"`
 	// Corrupt means that the same work gave different results in the GPU's last session.
 	Corrupt bool `json:"corrupt,omitempty"`
-	// Alarm means that the last times are far from the previous times, so another session follows
+	// Alarm means that the latest times are far from the previous times, so another session follows
 	// soon. The placer moves a GPU to another class only after two sessions.
 	Alarm bool `json:"alarm,omitempty"`
 	// Tried is the start of the last session, even if the session is not complete. Problem is the

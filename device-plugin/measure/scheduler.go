@@ -162,9 +162,9 @@ func (s *Scheduler) Observe(inv *gpu.Inventory, unhealthy map[string]bool) {
 // shorter wait, a task that reserves a whole node would fail.
 const reserveWait = 20 * time.Second
 
-// Reserve ends the sessions on these GPUs. Reserve returns a ticket with which the task can request
-// a measurement of the GPUs that the task does not share. Reserve returns an error if a session
-// does not end in time.
+// Reserve ends the sessions on these GPUs. Reserve returns a ticket: the task uses it to request a
+// measurement of the GPUs that the task does not share. Reserve returns an error if a session does
+// not end in time.
 func (s *Scheduler) Reserve(ids []string, parts map[string]bool) (ticket string, _ error) {
 	s.mu.Lock()
 	ticket = rand.Text()
@@ -428,7 +428,7 @@ func (s *Scheduler) tell() {
 func (s *Scheduler) save() {
 	err := saveRecords(s.cfg.StateDir, s.records)
 	if err != nil && !s.unsaved {
-		s.log.Warn("measurements cannot be stored, so they are lost when the plugin restarts", "error", err)
+		s.log.Warn("cannot store the measurements, so they are lost when the plugin restarts", "error", err)
 	}
 	s.unsaved = err != nil
 }

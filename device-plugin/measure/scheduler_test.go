@@ -684,7 +684,7 @@ func TestResultsAreStoredWhenTheDiskHasRoomAgain(t *testing.T) {
 	}
 	s.save()
 	s.look(time.Now())
-	if n := strings.Count(log.String(), "measurements cannot be stored"); n != 1 {
+	if n := strings.Count(log.String(), "cannot store the measurements"); n != 1 {
 		t.Errorf("said %d times, want once:\n%s", n, log.String())
 	}
 	if err := os.Remove(string(cfg.StateDir)); err != nil {

@@ -252,7 +252,7 @@ func (s *session) measure(ctx context.Context) error {
 		return err
 	}
 	if m.Device == nil {
-		return fmt.Errorf("the first message of the measuring process names no GPU")
+		return fmt.Errorf("the first message of the measuring process does not say which GPU it measures")
 	}
 	s.begun = time.Now()
 	s.work = m.Device.Work

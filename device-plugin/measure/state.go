@@ -33,7 +33,8 @@ func loadRecords(d statedir.Dir) (map[string]record, error) {
 	return f.GPUs, nil
 }
 
-// Troubles reads from a state directory, by id, why GPUs are not measured or rated.
+// Troubles returns why GPUs are not measured or rated, by id. It reads the reasons from a state
+// directory.
 func Troubles(d statedir.Dir) (map[string]string, error) {
 	records, err := loadRecords(d)
 	out := map[string]string{}

@@ -184,7 +184,7 @@ func (k *Keeper) own() (own []Daemon) {
 // remember stores which daemons may be running. Callers hold mu.
 func (k *Keeper) remember() {
 	if err := k.save(k.own()); err != nil {
-		k.log.Warn("the list of MPS control daemons cannot be stored, so a daemon may keep running if the plugin is killed", "error", err)
+		k.log.Warn("cannot store the list of MPS control daemons, so a daemon may keep running if the plugin is killed", "error", err)
 	}
 }
 
@@ -210,7 +210,7 @@ func (k *Keeper) keep(ctx context.Context, s *state) (trouble string, _ error) {
 	s.asked = time.Now()
 	clients, fault, err := s.servers(ctx)
 	switch {
-	case err == errMeanwhile: // keep the result of the last check, and check again soon
+	case err == errMeanwhile: // keep the result of the previous check, and check again soon
 		s.asked = time.Time{}
 		return s.trouble, nil
 	case err != nil:

@@ -91,7 +91,7 @@ func (b *Backend) poll(w *watch) (e gpu.Event, ok bool, pause time.Duration) {
 	}
 }
 
-// registered returns the physical GPUs that answered in the last scan.
+// registered returns the physical GPUs that answered in the latest scan.
 func (b *Backend) registered() map[string]nvml.Device {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -126,8 +126,8 @@ func (b *Backend) register(w *watch, gpus map[string]nvml.Device) bool {
 	return any
 }
 
-// drop abandons the event set and frees it, because a wait that fails every second must not leak a
-// set each time. It does not free a set that NVML's shutdown has freed, or that a hung call may
+// drop abandons and frees the event set. Otherwise each failed wait, up to one per second, would
+// leak a set. drop does not free a set that NVML's shutdown has freed, or that a hung call may
 // still use. Callers hold conn.
 func (b *Backend) drop(w *watch) {
 	if w.set != nil && !w.inUse && b.up && w.init == b.inits {

@@ -159,7 +159,8 @@ func checkLibrary(path string) error {
 	return nil
 }
 
-// notLoaded returns the error text, with the places where the plugin looked for the library.
+// notLoaded returns the error text for a library that cannot be loaded. The text lists where the
+// plugin looked for the library.
 func notLoaded(path string) string {
 	where := ""
 	if !strings.Contains(path, "/") {

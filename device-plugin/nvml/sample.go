@@ -16,8 +16,8 @@ import (
 )
 
 // If Sample takes longer than stallAfter, it asks all remaining GPUs in parallel. stallAfter is at
-// least the interval of statistics, because Go keeps a stopped timer in its heap and wakes up for
-// it.
+// least the interval of statistics. A shorter timer would cause extra wakeups, because Go wakes up
+// even for a stopped timer.
 const stallAfter = time.Second
 
 // Sample reads the statistics of one GPU after the other, because each further thread would cost a

@@ -151,7 +151,7 @@ func sharedSlots(inv *gpu.Inventory, fs []found) {
 // busID returns the PCI address of the GPU; "" if unknown.
 func (f found) busID() string { return f.devices[0].BusID }
 
-// unusable returns f, with all devices marked as unusable for this reason.
+// unusable returns a copy of f in which all devices are unusable for this reason.
 func (f found) unusable(why string) found {
 	f.devices = slices.Clone(f.devices)
 	for i := range f.devices {
@@ -269,7 +269,7 @@ func (b *Backend) await(s *slot, timeout *time.Timer, expired *bool) (found, boo
 }
 
 // start reads one GPU in its own goroutine. start does nothing if an earlier read still runs, or
-// has ended since the last scan and counts in this scan.
+// has ended since the previous scan and counts in this scan.
 func (b *Backend) start(s *slot) {
 	if s.reading != nil {
 		select {

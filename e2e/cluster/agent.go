@@ -81,7 +81,7 @@ func (a *Agent) Resume() error { return a.current().signal(syscall.SIGCONT) }
 // the agent is ready. A server is ready when it answers, a client when its node is ready.
 func (a *Agent) Start(ctx context.Context) error {
 	if a.PID() != 0 {
-		return fmt.Errorf("start %s: it already runs", a.Name)
+		return fmt.Errorf("starting %s: it already runs", a.Name)
 	}
 	if err := a.launch(ctx, false); err != nil {
 		return err
@@ -111,7 +111,7 @@ func (a *Agent) launch(ctx context.Context, fresh bool) error {
 		if try < 10 && ctx.Err() == nil && portTaken(log) {
 			continue
 		}
-		return fmt.Errorf("start %s: %w; the end of its log:\n%s", a.Name, err, tail(log, 15))
+		return fmt.Errorf("starting %s: %w; the end of its log:\n%s", a.Name, err, tail(log, 15))
 	}
 }
 
@@ -179,7 +179,7 @@ func (a *Agent) mountDisk(bytes int64) error {
 		return err
 	}
 	if err := syscall.Mount("tmpfs", a.DataDir(), "tmpfs", 0, fmt.Sprintf("size=%d", bytes)); err != nil {
-		return fmt.Errorf("mount a disk of %d bytes for %s: %w", bytes, a.Name, err)
+		return fmt.Errorf("mounting a disk of %d bytes for %s: %w", bytes, a.Name, err)
 	}
 	return nil
 }

@@ -53,7 +53,7 @@ func Start(ctx context.Context, options Options) (*Cluster, error) {
 	}
 	dir, err := os.MkdirTemp(options.Dir, "pal-")
 	if err != nil {
-		return nil, fmt.Errorf("make the cluster's directory: %w", err)
+		return nil, fmt.Errorf("making the cluster's directory: %w", err)
 	}
 	if dir, err = filepath.EvalSymlinks(dir); err != nil { // the mount table has real paths
 		return nil, err
@@ -77,7 +77,7 @@ func (c *Cluster) start(ctx context.Context) error {
 	if c.options.TLS {
 		var err error
 		if c.tls, err = makeCertificates(c.options.Nomad, c.Dir); err != nil {
-			return fmt.Errorf("make certificates: %w", err)
+			return fmt.Errorf("making certificates: %w", err)
 		}
 	}
 	if err := c.startServers(ctx); err != nil {
@@ -85,7 +85,7 @@ func (c *Cluster) start(ctx context.Context) error {
 	}
 	if c.options.ACL {
 		if err := c.bootstrapACL(ctx); err != nil {
-			return fmt.Errorf("bootstrap ACL: %w", err)
+			return fmt.Errorf("bootstrapping ACL: %w", err)
 		}
 	}
 	return c.AddClients(ctx, c.options.Clients...)
@@ -176,7 +176,7 @@ func (c *Cluster) startAll(ctx context.Context, agents []*Agent) error {
 func (c *Cluster) newAgent(name string, client *Client) (*Agent, error) {
 	a := &Agent{Name: name, Dir: filepath.Join(c.Dir, name), cluster: c, client: client}
 	if err := os.Mkdir(a.Dir, 0o755); err != nil {
-		return nil, fmt.Errorf("make the directory of %s: %w", name, err)
+		return nil, fmt.Errorf("making the directory of %s: %w", name, err)
 	}
 	var err error
 	if a.ip, err = c.network.host(name); err != nil {

@@ -32,7 +32,7 @@ func (a *Agent) configure(c *Cluster) error {
 	}
 	text, err := json.MarshalIndent(conf, "", "  ")
 	if err != nil {
-		return fmt.Errorf("encode configuration of %s: %w", a.Name, err)
+		return fmt.Errorf("encoding configuration of %s: %w", a.Name, err)
 	}
 	dir := filepath.Join(a.Dir, "config")
 	if err := os.MkdirAll(dir, 0o755); err != nil {

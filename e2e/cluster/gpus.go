@@ -39,7 +39,7 @@ func (a *Agent) PluginState() string { return filepath.Join(a.Dir, "plugin-state
 // the new file by itself.
 func (a *Agent) SetInventory(hcl string) error {
 	if err := os.WriteFile(a.inventory()+".new", []byte(hcl), 0o644); err != nil {
-		return fmt.Errorf("write the inventory of %s: %w", a.Name, err)
+		return fmt.Errorf("writing the inventory of %s: %w", a.Name, err)
 	}
 	return os.Rename(a.inventory()+".new", a.inventory())
 }

@@ -78,7 +78,7 @@ exit 0
 func startGuard(dir string, keep bool) (*guard, error) {
 	sh, err := guards.StartShell(guardScript, "nomad-pal-cluster-guard", dir, mark(dir), fmt.Sprint(keep))
 	if err != nil {
-		return nil, fmt.Errorf("start the guard: %w", err)
+		return nil, fmt.Errorf("starting the guard: %w", err)
 	}
 	return &guard{sh}, nil
 }
@@ -86,10 +86,10 @@ func startGuard(dir string, keep bool) (*guard, error) {
 // clean tells the guard to clean up, and waits for it.
 func (g *guard) clean() error {
 	if err := g.End(); err != nil {
-		return fmt.Errorf("clean up: %w", err)
+		return fmt.Errorf("cleaning up: %w", err)
 	}
 	if said := g.Said(); said != "" {
-		return errors.New("clean up: " + strings.TrimSpace(said))
+		return errors.New("cleaning up: " + strings.TrimSpace(said))
 	}
 	return nil
 }

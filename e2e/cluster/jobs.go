@@ -45,7 +45,7 @@ func (c *Cluster) Allocations(job, status string, n int) func(context.Context) (
 func (c *Cluster) Deregister(ctx context.Context, job string, purge bool) error {
 	_, _, err := c.API().Jobs().Deregister(job, purge, (&api.WriteOptions{}).WithContext(ctx))
 	if err != nil && !strings.Contains(err.Error(), "not found") {
-		return fmt.Errorf("deregister %q: %w", job, err)
+		return fmt.Errorf("deregistering %q: %w", job, err)
 	}
 	return nil
 }

@@ -92,7 +92,7 @@ func (n *Network) host(name string) (string, error) {
 	k = len(n.hosts)
 	h := &host{name: name}
 	if err := n.open(h, address(k)); err != nil {
-		return "", fmt.Errorf("make the network namespace of %s: %w", name, err)
+		return "", fmt.Errorf("making the network namespace of %s: %w", name, err)
 	}
 	n.hosts = append(n.hosts, h)
 	go n.pass(k, h)
@@ -137,7 +137,7 @@ func ip(args ...string) error {
 func openTUN(name string) (*os.File, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("open /dev/net/tun: %w", err)
+		return nil, fmt.Errorf("opening /dev/net/tun: %w", err)
 	}
 	request, err := unix.NewIfreq(name)
 	if err == nil {
@@ -148,7 +148,7 @@ func openTUN(name string) (*os.File, error) {
 		err = unix.SetNonblock(fd, true)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("make a TUN device: %w", err), unix.Close(fd))
+		return nil, errors.Join(fmt.Errorf("making a TUN device: %w", err), unix.Close(fd))
 	}
 	return os.NewFile(uintptr(fd), name), nil
 }

@@ -59,7 +59,7 @@ func (c *Cluster) HostIP(name string) (string, error) { return c.network.host(na
 func (c *Cluster) StartPlacer(o PlacerOptions) (*Placer, error) {
 	dir, err := os.MkdirTemp(c.Dir, "placer-")
 	if err != nil {
-		return nil, fmt.Errorf("make the placer's directory: %w", err)
+		return nil, fmt.Errorf("making the placer's directory: %w", err)
 	}
 	p := &Placer{Dir: dir, HTTP: c.network.client(o.Host)}
 	if err := p.Configure(o.Config); err != nil {

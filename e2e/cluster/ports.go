@@ -59,7 +59,7 @@ func freePort(from, to int) (int, io.Closer, error) {
 		}
 		last = err
 	}
-	return 0, nil, fmt.Errorf("find a free port from %d to %d: %w", from, to, last)
+	return 0, nil, fmt.Errorf("finding a free port from %d to %d: %w", from, to, last)
 }
 
 // keepPort reserves a port for this process. Other clusters do not use the port while this process

@@ -35,7 +35,7 @@ func (c *Cluster) spawn(name, host string, cmd *exec.Cmd, logPath string) (*runn
 	}
 	cmd.SysProcAttr.Setpgid = true
 	if err := c.network.within(host, cmd.Start); err != nil {
-		return nil, fmt.Errorf("start %s: %w", name, err)
+		return nil, fmt.Errorf("starting %s: %w", name, err)
 	}
 	r := &running{name: name, process: cmd.Process, exited: make(chan struct{})}
 	c.reapers.Go(func() {
@@ -67,10 +67,10 @@ func (r *running) pid() int {
 
 func (r *running) signal(sig syscall.Signal) error {
 	if !r.alive() {
-		return fmt.Errorf("send %v: it does not run", sig)
+		return fmt.Errorf("sending %v: it does not run", sig)
 	}
 	if err := r.process.Signal(sig); err != nil && r.alive() {
-		return fmt.Errorf("send %v to %s: %w", sig, r.name, err)
+		return fmt.Errorf("sending %v to %s: %w", sig, r.name, err)
 	}
 	return nil
 }
@@ -91,7 +91,7 @@ func (r *running) wait(ctx context.Context) error {
 	case <-r.exited:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("wait for %s to end: %w", r.name, context.Cause(ctx))
+		return fmt.Errorf("waiting for %s to end: %w", r.name, context.Cause(ctx))
 	}
 }
 

@@ -40,7 +40,7 @@ func (c *Cluster) Simulate(ctx context.Context, binary string, n int, flags ...s
 		return nil, err
 	}
 	if err := s.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start simnodes: %w", err)
+		return nil, fmt.Errorf("starting simnodes: %w", err)
 	}
 	playing := make(chan struct{})
 	c.reapers.Go(func() {
@@ -55,7 +55,7 @@ func (c *Cluster) Simulate(ctx context.Context, binary string, n int, flags ...s
 		return nil, fmt.Errorf("simnodes ended: %+v", s.Kill())
 	case <-ctx.Done():
 		s.Kill()
-		return nil, fmt.Errorf("wait until simnodes plays: %w", context.Cause(ctx))
+		return nil, fmt.Errorf("waiting until simnodes plays: %w", context.Cause(ctx))
 	}
 }
 

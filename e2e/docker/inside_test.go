@@ -53,7 +53,7 @@ func askTest() error {
 	defer conn.Close()
 	fmt.Fprintln(conn, os.Getenv("NOMAD_JOB_ID"), os.Getenv("NOMAD_ALLOC_ID"))
 	if answer, err := bufio.NewReader(conn).ReadString('\n'); err != nil {
-		return fmt.Errorf("ask the test: %q: %w", answer, err)
+		return fmt.Errorf("asking the test: %q: %w", answer, err)
 	}
 	return nil
 }

@@ -77,7 +77,7 @@ func enterNamespaces() (int, error) {
 		Pdeathsig:  syscall.SIGKILL,
 	}
 	if err := cmd.Run(); cmd.ProcessState == nil {
-		return 0, fmt.Errorf("start the tests in their own namespaces: %w", err)
+		return 0, fmt.Errorf("starting the tests in their own namespaces: %w", err)
 	}
 	if err := removeGroups(); err != nil || cmd.ProcessState.Exited() {
 		return cmd.ProcessState.ExitCode(), err
@@ -98,7 +98,7 @@ func endWithParent(parent int) {
 // counts a process that nobody has reaped as alive.
 func initProcess() (int, error) {
 	if err := furnish(); err != nil {
-		return 0, fmt.Errorf("set up the namespaces: %w", err)
+		return 0, fmt.Errorf("setting up the namespaces: %w", err)
 	}
 	if err := cmp.Or(os.Setenv(stageEnv, stageTests), os.Setenv("TMPDIR", tempDir)); err != nil {
 		return 0, err
@@ -114,7 +114,7 @@ func initProcess() (int, error) {
 		switch {
 		case errors.Is(err, syscall.EINTR):
 		case err != nil:
-			return 0, fmt.Errorf("wait for the tests: %w", err)
+			return 0, fmt.Errorf("waiting for the tests: %w", err)
 		case pid == tests && status.Signaled():
 			return 128 + int(status.Signal()), nil
 		case pid == tests:
@@ -206,7 +206,7 @@ func loopbackUp() error {
 	_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, uintptr(fd), syscall.SIOCSIFFLAGS,
 		uintptr(unsafe.Pointer(&request)))
 	if errno != 0 {
-		return fmt.Errorf("switch lo on: %w", errno)
+		return fmt.Errorf("switching lo on: %w", errno)
 	}
 	return nil
 }
@@ -238,7 +238,7 @@ func guard(group string) (remove func() error, err error) {
 		return nil, err
 	}
 	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start the guard of the control groups: %w", err)
+		return nil, fmt.Errorf("starting the guard of the control groups: %w", err)
 	}
 	return func() error { return cmp.Or(pipe.Close(), cmd.Wait()) }, nil
 }

@@ -32,7 +32,7 @@ type Text struct {
 var imperative = regexp.MustCompile(`(?i)(^ ?|[;:.,(—] ?|\bor |\band |\bthen )(` + strings.Join([]string{
 	"use", "write", "say", "leave", "drop", "put", "mend", "fix", "remove", "explain one", "correct", "take", "run it", "run the job", "run doctor", "run Nomad", "ask for", "choose",
 	"give", "change the", "spell", "did you mean", "try", "rename", "gate the", "gate all", "set", "look at", "look for", "install", "upgrade", "enable",
-	"start the", "restart the", "make the", "stop it", "add:? (a|the|pal|plugin)", "go back", "reboot", "reload", "have it", "have its", "have the", "check the", "name files", "name its", "name who", "divide", "end the", "let the", "measure again", "shut down",
+	"start the", "restart the", "make the", "stop it", "add:? (a|the|pal|plugin)", "go back", "reboot", "reload", "have it", "have its", "have the", "check the", "name its", "name who", "divide", "end the", "let the", "measure again", "shut down",
 }, "|") + `)\b`)
 
 // forExample matches "say" in the sense of "for example".

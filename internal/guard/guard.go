@@ -62,7 +62,7 @@ func start() (end func() string, err error) {
 	mark := fmt.Sprintf("%s=%d", markName, os.Getpid())
 	sh, err := StartShell(script, "nomad-pal-test-guard", mark)
 	if err != nil {
-		return nil, fmt.Errorf("start the shell that ends leftover processes: %w", err)
+		return nil, fmt.Errorf("starting the shell that ends leftover processes: %w", err)
 	}
 	name, value, _ := strings.Cut(mark, "=")
 	if err := os.Setenv(name, value); err != nil { // for child processes; /proc/PID/environ of this process does not change, so the script spares this process

@@ -92,7 +92,7 @@ type spent struct {
 	began  time.Time
 	last   time.Time
 	was    machine
-	sign   string          // the last state
+	sign   string          // the latest state
 	seen   map[string]bool // all states so far: a state that comes back is not a move
 	news   string          // what was new in the last move
 	still  time.Duration   // time since the last move, as counted on an idle machine
@@ -121,7 +121,7 @@ func (s *spent) moved(sign string) {
 	s.seen[sign], s.sign, s.still = true, sign, 0
 }
 
-// at counts the time since the last call. at returns an error when the wait is over. If a call
+// at counts the time since the previous call. at returns an error when the wait is over. If a call
 // comes late, the machine counts as starved.
 func (s *spent) at(now time.Time, m machine) error {
 	passed := now.Sub(s.last)
@@ -149,7 +149,7 @@ func (s *spent) load() string {
 // Polling tests must not use up the CPUs that the awaited processes need.
 const pollEvery, pollAtLeast = 25 * time.Millisecond, 500 * time.Millisecond
 
-// pause returns how long to wait before the next poll, given how long the last poll and the
+// pause returns how long to wait before the next poll, given how long the previous poll and the
 // wait so far took.
 func pause(took, waited time.Duration) time.Duration {
 	return min(pollAtLeast, max(pollEvery, 5*took, waited/10))
@@ -177,14 +177,14 @@ func Poll(ctx context.Context, what string, condition Condition) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("wait until %s: %w; last: %s", what, context.Cause(ctx), last)
+			return fmt.Errorf("waiting until %s: %w; last: %s", what, context.Cause(ctx), last)
 		case <-timer.C:
 		}
 		asked := time.Now()
 		missing, err := look(ctx, condition)
 		switch {
 		case errors.As(err, new(fatal)):
-			return fmt.Errorf("wait until %s: %w", what, err)
+			return fmt.Errorf("waiting until %s: %w", what, err)
 		case err != nil && ctx.Err() == nil:
 			last = err.Error()
 		case err == nil && missing == "":
@@ -229,7 +229,7 @@ func look(ctx context.Context, condition Condition) (missing string, err error) 
 		select {
 		case a = <-answers:
 		case <-time.After(grace):
-			return "the last call of the condition has not returned", nil
+			return "the check of the condition has not finished", nil
 		}
 	}
 	if a.panicked != nil {

@@ -85,7 +85,7 @@ func TestUntil(t *testing.T) {
 			}
 		}
 		err := Until(t.Context(), limits, "it is there", words(0))
-		if err == nil || !strings.Contains(err.Error(), "wait until it is there: no progress for 5s") {
+		if err == nil || !strings.Contains(err.Error(), "waiting until it is there: no progress for 5s") {
 			t.Error(err)
 		}
 		began = time.Now()
@@ -118,7 +118,7 @@ func TestAConditionThatDoesNotReturn(t *testing.T) {
 			<-stuck
 			return "", nil
 		})
-		if took := time.Since(began); took > 5*time.Second+2*grace || err == nil || !strings.Contains(err.Error(), "has not returned") {
+		if took := time.Since(began); took > 5*time.Second+2*grace || err == nil || !strings.Contains(err.Error(), "has not finished") {
 			t.Errorf("over after %v: %v", took, err)
 		}
 		close(stuck)

@@ -28,7 +28,7 @@ func beside(number string, apart bool, args []string) (int, error) {
 	busy := exec.Command(self, "burn", number)
 	busy.SysProcAttr = &syscall.SysProcAttr{Setsid: apart}
 	if err := busy.Start(); err != nil {
-		return 1, fmt.Errorf("start %s busy threads: %w", number, err)
+		return 1, fmt.Errorf("starting %s busy threads: %w", number, err)
 	}
 	defer func() {
 		_ = busy.Process.Kill()

@@ -66,7 +66,7 @@ func list(patterns []string) (all []pkg, sampling map[string]bool, err error) {
 		if errors.As(err, &ended) {
 			err = fmt.Errorf("%w\n%s", err, ended.Stderr)
 		}
-		return nil, nil, fmt.Errorf("list packages: %w", err)
+		return nil, nil, fmt.Errorf("listing packages: %w", err)
 	}
 	sampling = map[string]bool{}
 	for lines := json.NewDecoder(strings.NewReader(string(out))); ; {
@@ -75,7 +75,7 @@ func list(patterns []string) (all []pkg, sampling map[string]bool, err error) {
 		case errors.Is(err, io.EOF):
 			return all, sampling, nil
 		case err != nil:
-			return nil, nil, fmt.Errorf("list packages: %w", err)
+			return nil, nil, fmt.Errorf("listing packages: %w", err)
 		}
 		name, isTest := strings.CutSuffix(p.ImportPath, ".test")
 		switch {
@@ -102,7 +102,7 @@ func (p pkg) sharesMemory() (bool, error) {
 	return false, nil
 }
 
-// forGoroutines are packages that start goroutines, or with which goroutines share memory.
+// forGoroutines are packages that start goroutines, or that help goroutines to share memory.
 var forGoroutines = []string{"sync", "sync/atomic", "testing/synctest", "net/http/httptest", "golang.org/x/sync/errgroup"}
 
 // startsGoroutines reports whether code has a go statement or a channel, or imports one of

@@ -38,7 +38,7 @@ const nobodyKnows pal.Company = -1
 type company struct {
 	seen  bool                           // whether with is known
 	with  pal.Company                    // the neighbours that the gang has had since the time at
-	at    time.Duration                  // time of the last call of meet
+	at    time.Duration                  // time of the latest call of meet
 	spent [pal.Several + 1]time.Duration // time that the gang has spent with each company
 }
 

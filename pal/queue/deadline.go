@@ -41,8 +41,8 @@ func (fs *foresight) expectUrgency(e *entry) {
 	e.urgency.to = e.job.Deadline - min(long, e.expect)
 }
 
-// urgentKey returns the key k of the gang, with a new rank if the gang's deadline is in danger.
-// With the new rank, the gang comes first among the gangs of its priority.
+// urgentKey returns the gang's key k. If the gang's deadline is in danger, the key gets a new rank,
+// which puts the gang first among the gangs of its priority.
 func (e *entry) urgentKey(k key) key {
 	if e.urgency.on {
 		k.rank = urgencyRank + e.startBy().Seconds()

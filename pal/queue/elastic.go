@@ -73,7 +73,7 @@ func (e *entry) whole() int {
 	return e.full.GPUs()
 }
 
-// least returns the smallest number of GPUs with which the gang can run.
+// least returns the smallest number of GPUs on which the gang can run.
 func (e *entry) least() int {
 	if e.elastic == nil {
 		return e.gpus

@@ -229,8 +229,8 @@ func Default() Options {
 		MaxWait: DefaultMaxWait, Patience: DefaultPatience, FreeStops: DefaultFreeStops, Credit: DefaultCredit, OverdueShare: DefaultOverdueShare, Quantum: DefaultQuantum, DefaultRuntime: DefaultRuntime, HalfLife: DefaultHalfLife, Usage: UsageGPUTime}
 }
 
-// Placement returns the placement policy of that name, with the agent's defaults. Only the policy
-// PAL has a default: [DefaultRoomForWide].
+// Placement returns the placement policy of that name, as the agent uses it by default. Only the
+// policy PAL has a default setting: [DefaultRoomForWide].
 func Placement(name pal.PolicyName) pal.Policy {
 	p := pal.Policy{Name: name}
 	if name == pal.PAL {

@@ -36,7 +36,7 @@ func (e *entry) sampleOf(now time.Duration) sample {
 	return s
 }
 
-// at returns the sample, with its work computed from these speeds. If the speed on the sample's
+// at returns the sample after computing its work from these speeds. If the speed on the sample's
 // model is unknown, the work stays the same.
 func (s sample) at(speeds pal.Speeds) sample {
 	if speed := speeds.On(s.model); s.model != "" && speed > 0 {

@@ -71,8 +71,7 @@ func (r *reports) steady() float64 {
 // phase.
 const tellsFrom = 0.1
 
-// tells is the minimum weight with which reports count more than estimates and earlier runs
-// together.
+// tells is the weight from which on reports count more than estimates and earlier runs together.
 const tells = 0.5
 
 // Progress describes what a gang has reported.

@@ -450,8 +450,8 @@ func TestNewRefuses(t *testing.T) {
 		spoil func(*Options)
 		want  string
 	}{
-		"order":     {func(o *Options) { o.Order = "best" }, `queue order "best" is unknown (one of fifo, priority, las, srtf, adaptive, round-robin)`},
-		"placement": {func(o *Options) { o.Placement.Name = "best" }, `placement policy "best" is unknown (one of pal, pm-first, packed, spread, random)`},
+		"order":     {func(o *Options) { o.Order = "best" }, `queue order "best" is unknown; it must be one of fifo, priority, las, srtf, adaptive, round-robin`},
+		"placement": {func(o *Options) { o.Placement.Name = "best" }, `placement policy "best" is unknown; it must be one of pal, pm-first, packed, spread, random`},
 		"pass":      {func(o *Options) { o.MaxWait = -1 }, `queue: max_wait -1ns, quantum 1h0m0s and default_runtime 10m0s must not be negative`},
 		"guess":     {func(o *Options) { o.DefaultRuntime = -1 }, `queue: max_wait 36h0m0s, quantum 1h0m0s and default_runtime -1ns must not be negative`},
 		"slices":    {func(o *Options) { o.Quantum = 1 }, "queue: quantum 1ns is below 1s"},

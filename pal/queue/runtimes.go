@@ -80,7 +80,7 @@ type runTimes struct {
 	sorted  []sample                     // samples, shortest first; nil: not sorted yet
 	nths    []int64                      // nth of all samples, ascending; nil: not sorted yet
 	fresh   map[nearKind]*foreseen       // predictions for gangs that have not run yet
-	last    int64                        // value of foresight.lessons when the last run was added
+	last    int64                        // value of foresight.lessons when the latest run was added
 	speeds  pal.Speeds                   // used to compute the samples' work; see [foresight.rate]
 	byModel map[int]map[string]ModelRuns // by number of GPUs; see [foresight.RunsByModel]
 }
@@ -157,7 +157,7 @@ func (fs *foresight) makeRoom() {
 type RunTimes struct {
 	Name   string `json:"name"`
 	Tenant string `json:"tenant,omitempty"`
-	// Last is the value of [foresight.Lessons] after the last run of this name. Names with the
+	// Last is the value of [foresight.Lessons] after the latest run of this name. Names with the
 	// smallest Last are forgotten first.
 	Last int64 `json:"last"`
 	// Models are the GPU models of the runs.
@@ -474,11 +474,11 @@ func (fs *foresight) sortedSamples(name string) []sample {
 	return h.sorted
 }
 
-// nearness returns the weight of an earlier run in the prediction of a gang. The parameters a and b
-// are the numbers of the run and the gang among the submissions of the name. Runs submitted close
-// to the gang have more weight, because users submit similar jobs one after the other. The weight
-// is 1 for adjacent submissions, 1/2 if there is one submission between them, 1/3 if there are two,
-// and so on.
+// nearness returns the weight of an earlier run in the prediction of a gang. Submissions with the
+// same name are numbered in order: a is the number of the run, b the number of the gang. Runs
+// submitted close to the gang have more weight, because users submit similar jobs one after the
+// other. The weight is 1 for adjacent submissions, 1/2 if there is one submission between them, 1/3
+// if there are two, and so on.
 func nearness(a, b int64) float64 { return 1 / float64(max(1, a-b, b-a)) }
 
 // doubtOfMean is the weight of the unknown part for a gang that cannot be stopped. With the weight

@@ -30,8 +30,8 @@ type Window struct {
 	For []string
 }
 
-// WindowChance is the minimum probability with which a gang must end before a window begins.
-// If the probability is lower, the gang cannot start on the window's GPUs.
+// WindowChance is a minimum probability. A gang can start on the GPUs of a window only if it ends
+// before the window begins with at least this probability.
 const WindowChance = 0.9
 
 // admits reports whether the job can use the window's GPUs during the window.
@@ -327,7 +327,7 @@ type beside struct {
 	closed uint64
 }
 
-// ended reports whether a window has ended since the last call.
+// ended reports whether a window has ended since the previous call.
 func (ws *windows) ended(now time.Duration) bool {
 	if len(ws.list) == 0 || now < ws.nextTo {
 		return false
@@ -371,9 +371,9 @@ func (q *Queue) KeptFrom(now time.Duration, id string) []WindowConflict {
 	return out
 }
 
-// RunsInto returns the windows that a running job can run into, with the number of the job's GPUs
-// in each window. Windows that begin after `begin` are left out. If the job is a service, Until in
-// the results is the latest possible time.
+// RunsInto returns the windows that a running job can run into. For each window, it returns the
+// number of the job's GPUs in the window. Windows that begin after `begin` are left out. If the job
+// is a service, Until in the results is the latest possible time.
 func (q *Queue) RunsInto(now, begin time.Duration, id string) (out []WindowConflict) {
 	e := q.entries[id]
 	if e == nil || e.state < running {

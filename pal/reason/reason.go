@@ -47,7 +47,7 @@ type Reason struct {
 	Room    int    `json:"room,omitempty"`
 	// Tier is how close together the job's GPUs must be.
 	Tier string `json:"tier,omitempty"`
-	// Rackless reports that no node names its rack.
+	// Rackless is true if no node has a rack in its meta.
 	Rackless bool `json:"rackless,omitempty"`
 	// Needs is the number of GPUs that the job needs, or already has. Match is the number of GPUs
 	// that the job could use. Free is the number of GPUs that are free now and that the job could

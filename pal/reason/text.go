@@ -312,7 +312,7 @@ var ofNever = map[Kind]writer{
 	TooFar: func(r Reason) string {
 		text := fmt.Sprintf("group %q needs %d × %d GPUs of one model within one %s; an idle %s has room for %d of %d members", r.Group, r.Members, r.Each, r.Tier, r.Tier, r.Room, r.Members)
 		if r.Rackless {
-			text += "; no node names its rack (rack_meta), so each node counts as a rack"
+			text += "; no node has a rack in its meta (rack_meta), so each node counts as a rack"
 		}
 		return because(r, text)
 	},
@@ -429,9 +429,9 @@ var ofRunning = map[Kind]writer{
 	RetriedLater:  say("Nomad retries the member later (reschedule block)"),
 	NotRetriedNow: say("the reschedule block allows no further try for now"),
 	NotRetried:    say("the reschedule block allows no further try"),
-	MoreMissing:   func(r Reason) string { return Counted(r.Total, "more member is missing", "more members are missing") },
+	MoreMissing:   func(r Reason) string { return Counted(r.Total, "other member is missing", "other members are missing") },
 	MoreTried: func(r Reason) string {
-		return Counted(r.Total, "more member was rescheduled or restarted", "more members were rescheduled or restarted")
+		return Counted(r.Total, "other member was rescheduled or restarted", "other members were rescheduled or restarted")
 	},
 	PlansChild:   say("the job is parameterized or periodic, and does not run itself; this plan is for one of its runs"),
 	NodesLeaving: func(r Reason) string { return r.Cause },
@@ -495,7 +495,7 @@ var ofAhead = map[Kind]writer{
 	AheadRuns:     say("that job is running"),
 	AheadWaits:    say("that job has not started"),
 	AheadMissing:  say("Nomad has no such job (purged, garbage-collected, or not yet registered?)"),
-	AheadTemplate: say("that job is parameterized or periodic, and never ends; name one of its runs"),
+	AheadTemplate: say("that job is parameterized or periodic, and never ends; give the id of one of its runs"),
 	AheadGoesOn:   say("that job has not ended"),
 	AheadStopped:  say("that job was stopped before it finished; run it again"),
 	AheadUnread:   func(r Reason) string { return "cannot read that job from Nomad: " + r.Cause },

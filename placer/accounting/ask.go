@@ -202,16 +202,16 @@ func span(ms int64) Seconds { return Seconds(ms * int64(time.Millisecond)) }
 func (db *DB) rows(ctx context.Context, statement string, args []any, each func(*sql.Rows) error) (err error) {
 	rows, err := db.sql.QueryContext(ctx, dialect(statement, db.postgres), args...)
 	if err != nil {
-		return fmt.Errorf("the history cannot be read: %w", err)
+		return fmt.Errorf("cannot read the history: %w", err)
 	}
 	defer func() { err = cmp.Or(err, rows.Close()) }()
 	for rows.Next() {
 		if err := each(rows); err != nil {
-			return fmt.Errorf("the history cannot be read: %w", err)
+			return fmt.Errorf("cannot read the history: %w", err)
 		}
 	}
 	if err := rows.Err(); err != nil {
-		return fmt.Errorf("the history cannot be read: %w", err)
+		return fmt.Errorf("cannot read the history: %w", err)
 	}
 	return nil
 }

@@ -78,7 +78,7 @@ var sumColumns = [numSums]string{
 	"stops", "stops_lost_ms", "stops_won_ms",
 }
 
-// sumTypes returns the columns from first to last, with their SQL types.
+// sumTypes returns the names and SQL types of the columns up to last.
 func sumTypes(last sum) string {
 	return "\n\t" + strings.Join(sumColumns[:last+1], " BIGINT NOT NULL,\n\t") + " BIGINT NOT NULL"
 }

@@ -27,12 +27,12 @@ import (
 // for concurrent use.
 type Recorder struct {
 	keep   time.Duration                  // how long runs are kept, see [DB.Prune]; 0 means forever
-	runs   map[cluster.JobKey]Run         // the last run of each job
+	runs   map[cluster.JobKey]Run         // the latest run of each job
 	looked map[cluster.JobKey]bool        // jobs whose last run was looked up
 	live   map[string]Alloc               // stored allocations that have not ended
-	stored map[string]uint64              // ModifyIndex with which each allocation was written
+	stored map[string]uint64              // the ModifyIndex that each allocation had when it was written
 	stops  map[cluster.JobKey]queue.Stops // the queue's counts when they were last written
-	// created holds the CreateIndex of each job in the last snapshot. If a job's CreateIndex
+	// created holds the CreateIndex of each job in the previous snapshot. If a job's CreateIndex
 	// changes, the job was purged and submitted again.
 	created map[cluster.JobKey]uint64
 }
@@ -262,9 +262,9 @@ func (now *Run) end(m *picture, st gang.Observed, o *query.Outcome) {
 	}
 }
 
-// count adds to the run the difference between the present count of stops in the queue (is) and the
-// count at the last write (was). The queue restarts its counts at 0 when the queue restarts, and
-// when the job leaves the queue.
+// count adds the queue's newly counted stops to the run: the difference between the present counts
+// (is) and the counts at the previous write (was). The queue restarts its counts at 0 when the
+// queue restarts, and when the job leaves the queue.
 func (now *Run) count(is, was queue.Stops) {
 	if is.Stops < was.Stops || is.LostGPUSeconds < was.LostGPUSeconds || is.SavedSeconds < was.SavedSeconds {
 		was = queue.Stops{}
@@ -430,7 +430,7 @@ func (m *picture) scoresOf(model string, class pal.AppClass) []float64 {
 	return all
 }
 
-// allocs adds to the batch the allocations that have changed.
+// allocs adds the allocations that have changed to the batch.
 func (r *Recorder) allocs(m *model.Model, runs map[cluster.JobKey]Run, b *Batch) {
 	var changed []string
 	for id, a := range m.State.Allocs {

@@ -432,7 +432,7 @@ func (f File) PlacerConfig() (model.Config, error) {
 func LogLevel(text string) (hclog.Level, error) {
 	level := hclog.LevelFromString(text)
 	if level == hclog.NoLevel {
-		return level, fmt.Errorf("log level %q is unknown (one of trace, debug, info, warn, error)", text)
+		return level, fmt.Errorf("log level %q is unknown; it must be one of trace, debug, info, warn, error", text)
 	}
 	return level, nil
 }

@@ -211,7 +211,7 @@ func TestConfigErrors(t *testing.T) {
 		{"all at once", "resync = 3\nqueue {\n  preempt = 3\n  x = 1\n}", `Unsupported argument; An argument named "x"`},
 		{"all at once, the first", "resync = 3\nqueue {\n  preempt = 3\n  x = 1\n}", `agent.hcl:1,10-11: Invalid value of resync`},
 		{"placement", "placement = \"best\"", `placement policy "best" is unknown`},
-		{"class", "default_class = \"Z\"", `Invalid value of default_class; application class "Z" is unknown (one of A, B, C, D)`},
+		{"class", "default_class = \"Z\"", `Invalid value of default_class; application class "Z" is unknown; it must be one of A, B, C, D`},
 		{"app", "app \"x\" {\n  class = \"E\"\n}", `app "x": application class "E" is unknown`},
 		{"order", "queue {\n  order = \"nice\"\n}", `queue order "nice" is unknown`},
 		{"locality", "locality {\n  cluster = 0.5\n}", "locality: penalty 0.5"},
@@ -240,7 +240,7 @@ func TestConfigErrors(t *testing.T) {
 		{"app twice", strings.Repeat("app \"x\" {\n  class = \"A\"\n}\n", 2), `app "x" is defined twice`},
 		{"penalties of a class twice", "locality {\n" + strings.Repeat("  class \"A\" {\n    rack = 1.1\n  }\n", 2) + "}\n", `locality: class "A" is defined twice`},
 		{"notify twice", strings.Repeat("notify \"x\" {\n  url = \"http://x\"\n}\n", 2), `notify "x": the name is used twice`},
-		{"log level", "log_level = \"loud\"\n", `log level "loud" is unknown (one of trace, debug, info, warn, error)`},
+		{"log level", "log_level = \"loud\"\n", `log level "loud" is unknown; it must be one of trace, debug, info, warn, error`},
 		{"tenants of one namespace", "tenant \"x\" {}\ntenant \"y\" {\n  namespaces = [\"x\"]\n}", `namespace "x" belongs to both tenant "x" and tenant "y"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -21,8 +21,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 )
 
-// forwardedBy is the header with which a standby agent adds its name to a request that it forwards.
-// To prevent loops, no agent forwards a request with this header.
+// forwardedBy is a header of forwarded requests. It contains the name of the standby agent that
+// forwards the request. To prevent loops, no agent forwards a request with this header.
 const forwardedBy = "X-Nomad-Pal-Forwarded-By"
 
 // crowded is the answer to a request if a standby agent already forwards too many.

@@ -28,7 +28,7 @@ type snapshots struct {
 
 	mu      sync.Mutex
 	since   time.Time       // each snapshot must include everything that happened before
-	seen    *query.Snapshot // the last snapshot of an active placer
+	seen    *query.Snapshot // the latest snapshot of an active placer
 	seenAs  *query.Snapshot // seen, marked as old while the placer is in trouble
 	trouble string
 }
@@ -37,7 +37,7 @@ type snapshots struct {
 var errNotAtWork = errors.New("this agent is not active: it has just started, or waits for another agent to end")
 
 // picture returns a snapshot of the active placer that includes all changes made before the given
-// time. While the placer is in trouble, picture returns the last snapshot, marked as old. Just
+// time. While the placer is in trouble, picture returns the latest snapshot, marked as old. Just
 // after this agent has become active again, a reader who accepts old data (since is zero) gets the
 // last snapshot of the agent's earlier placer.
 func (s *snapshots) picture(ctx context.Context, p *placer.Placer, since time.Time) (*query.Snapshot, error) {
@@ -111,7 +111,7 @@ func (s *snapshots) upToNow(ctx context.Context) (*query.Snapshot, error) {
 // upToNowWithin is how long upToNow waits for the current snapshot before it returns an older one.
 const upToNowWithin = 2 * time.Second
 
-// latest returns the last snapshot, however old; nil if there is none.
+// latest returns the latest snapshot, however old; nil if there is none.
 func (s *snapshots) latest() *query.Snapshot {
 	if p := s.atWork(); p != nil {
 		return p.Picture()

@@ -62,7 +62,7 @@ func (s *server) serveStream(w http.ResponseWriter, r *http.Request) {
 	over, tick, heard := time.NewTimer(followFor), time.NewTicker(snapshotAge), time.Now()
 	defer over.Stop()
 	defer tick.Stop()
-	// Send the last snapshot at once, although it may be old.
+	// Send the latest snapshot at once, although it may be old.
 	if snapshot := s.snapshots.latest(); snapshot != nil {
 		var messages []message
 		if messages, version = s.pages.after(snapshot, version, nodes); out.send(messages) != nil {

@@ -127,8 +127,8 @@ func TestUnkeptWarning(t *testing.T) {
 		}
 		return n
 	}
-	put(s, node(11, "faults cannot be stored: no space left\x1b on device"))
-	want := []string{`node "host-node-1" (node-1): the device plugin cannot store its state, and loses it at a restart: "faults cannot be stored: no space left\x1b on device"`}
+	put(s, node(11, "the plugin cannot store faults: no space left\x1b on device"))
+	want := []string{`node "host-node-1" (node-1): the device plugin cannot store its state, and loses it at a restart: "the plugin cannot store faults: no space left\x1b on device"`}
 	if d := cmp.Diff(want, s.NodeWarnings()); d != "" {
 		t.Errorf("(-want +got)\n%s", d)
 	}

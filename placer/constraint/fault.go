@@ -58,7 +58,7 @@ type Fault struct {
 	Have []string `json:"have,omitempty"`
 	// Write is a constraint that the author could write instead, or nil if there is no suggestion.
 	Write *Condition `json:"write,omitempty"`
-	// In names the block (group or device) in which the author should write the constraint.
+	// In is the block (group or device) in which the author should write the constraint.
 	In string `json:"in,omitempty"`
 }
 

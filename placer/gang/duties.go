@@ -63,8 +63,8 @@ func (g *Lifecycle) readRecord(w World) ([]Effect, bool) {
 // runAgain reports whether the author has started the job again since the run that the record
 // describes. The earlier run must have ended before the author registered the job again, unless the
 // author purged the job after the run. An edit of a running or waiting gang is not a new run,
-// because allocations from before the edit are still live, or ended after the edit. Services end by
-// themselves only when they fail, so registering a service again always counts as an edit.
+// because allocations from before the edit are still live, or ended after the edit. A service ends
+// by itself only when it fails. So registering a service again is always an edit, never a new run.
 func (g *Observed) runAgain(r *Record, asked ask, w World) bool {
 	switch {
 	case 0 < r.JobModifyIndex && r.JobModifyIndex < *g.Job.CreateIndex: // 0: readRecord started this record, and the gang has not been complete since

@@ -297,9 +297,8 @@ const (
 	Warn
 )
 
-// Book contains the registrations with which the placer tried to start gangs and which Nomad has
-// not answered. A Book must remember a start even if the job is purged, because Nomad can still
-// store the job afterwards.
+// Book contains registrations that start gangs and that Nomad has not answered. A Book must
+// remember a start even if the job is purged, because Nomad can still store the job afterwards.
 type Book interface {
 	// Unanswered returns the unanswered starts that would replace this version of the job. Nomad
 	// may already have stored an unanswered start, or may still store it. At most one of the

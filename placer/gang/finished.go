@@ -92,8 +92,7 @@ func (g *memory) finishUnknownBy(as []*cluster.Alloc) bool {
 	return n >= g.fewest() && g.notFinished != finishCheck{*g.Job.JobModifyIndex, n}
 }
 
-// fewest returns the smallest number of successful members with which the gang counts as
-// successful.
+// fewest returns how many members must succeed at least, so that the gang counts as successful.
 func (g *known) fewest() int {
 	if g.Request.Elastic != nil {
 		return g.Request.Elastic.Least

@@ -124,8 +124,8 @@ func firstAsked(job *api.Job, versions map[uint64]*api.Job) ask {
 }
 
 // putBack reports whether the placer made version v to restore an edit by the author. The edit is
-// version v-2. Version v-1 is the registration with which the placer started the job and replaced
-// the edit.
+// version v-2. Version v-1 is the placer's registration, which started the job and replaced the
+// edit.
 func putBack(versions map[uint64]*api.Job, v uint64) bool {
 	if v < 3 || versions[v] == nil || versions[v-1] == nil || versions[v-2] == nil || versions[v-3] == nil {
 		return false

@@ -176,8 +176,8 @@ func (g *memory) restored(ends bool, w World) []Effect {
 	return []Effect{QueueRestored{Job: j, Placement: at, Since: g.startedAt(w.Now()), Ends: ends}}
 }
 
-// asItRuns returns the job in the queue's format, with only the running members, and their
-// placement. The author may have changed the job since these members started.
+// asItRuns returns the job in the queue's format, limited to the running members, and the placement
+// of these members. The author may have changed the job since these members started.
 func (g *known) asItRuns(w World) (queue.Job, pal.Placement) {
 	at := w.Running(g.Request, w.Holds(g.Key))
 	j := g.QueueJob(w.RestartCost())
@@ -259,9 +259,9 @@ func (g *known) AsksSince() time.Time {
 	return g.eligible
 }
 
-// deadline returns the time by which the gang must have ended, in the queue's format, or 0 if the
-// gang has no deadline. A deadline that is a duration counts from the author's registration, not
-// from the time when the placer first saw the job.
+// deadline returns the gang's deadline as a time on the queue's clock, or 0 if the gang has no
+// deadline. A deadline that is a duration counts from the author's registration, not from the time
+// when the placer first saw the job.
 func (g *known) deadline() time.Duration {
 	at, ok := g.Request.Hints.DeadlineOf(g.Submitted())
 	if !ok {

@@ -35,8 +35,8 @@ var (
 	atWorkFinished  = duty{say: dutyFinished.say, do: (*Lifecycle).stopFinished, always: true}
 	dutyPending     = duty{say: "if Nomad reports the job as dead, ask Nomad to evaluate the job again", do: (*Lifecycle).keepPending}
 	dutyRequeue     = duty{say: "requeue the gang if a user has requested this (nomad-pal requeue) since the gang was placed", do: (*Lifecycle).requeueAsked, always: true, registers: true, to: []State{Stopping}}
-	dutyOverwritten = duty{say: "check whether an earlier placer overwrote a change of the author", do: (*Lifecycle).findEarlierLostUpdate, common: true}
-	dutyUndo        = duty{say: "if a placer overwrote a change of the author, make the change again: stop or purge the job, or restore the author's version", do: (*Lifecycle).undo, to: []State{Waiting, Starting, Running, Resubmitted, Ended}, common: true}
+	dutyOverwritten = duty{say: "check whether an earlier placer overwrote a change that the author made", do: (*Lifecycle).findEarlierLostUpdate, common: true}
+	dutyUndo        = duty{say: "if a placer overwrote a change that the author made, make that change again: stop or purge the job, or restore the author's version", do: (*Lifecycle).undo, to: []State{Waiting, Starting, Running, Resubmitted, Ended}, common: true}
 )
 
 // duties lists the duties of each state in the order in which they are carried out. The duty that

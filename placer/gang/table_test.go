@@ -158,7 +158,7 @@ state at any time. For example, the author edits, stops or purges the job, a mem
 		b.WriteString("\n")
 	}
 	b.WriteString(`
-With ` + "`sync`" + `, the gang reports to the queue what has happened since the last cycle. The events start, preempt, move,
+With ` + "`sync`" + `, the gang reports to the queue what has happened since the previous cycle. The events start, preempt, move,
 resize and room are decisions of the queue. "Refuse" means: the gang reports to the queue that the decision is not
 carried out. The stories in placer/gang/testdata/stories show how a gang handles each event.
 `)

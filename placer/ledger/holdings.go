@@ -42,7 +42,7 @@ type use struct {
 	pal.Resources
 }
 
-// refresh computes from the state which job holds which GPU, and which resources of the nodes are
+// refresh uses the state to compute which job holds which GPU, and which resources of the nodes are
 // free.
 func (v *Ledger) refresh() {
 	_, v.seen, _ = v.State.Touched(cluster.Mark{})
@@ -300,7 +300,7 @@ func (v *Ledger) hold(h *holding, ids []string) {
 	}
 }
 
-// holdPromised adds to a holding what a group's pins promise and no allocation uses yet: GPUs on
+// holdPromised adds what a group's pins promise and no allocation uses yet to a holding: GPUs on
 // the pinned nodes, and the CPU, memory and disk of the members that will use these GPUs.
 func (v *Ledger) holdPromised(h *holding, c promise) {
 	perNode := map[int]int{}
@@ -368,9 +368,9 @@ func promises(s *cluster.State, job *api.Job) []promise {
 // Holds returns the GPUs that the job holds, in ascending order.
 func (v *Ledger) Holds(k cluster.JobKey) []int { return v.holds[k] }
 
-// TakeShifted returns the jobs whose GPUs have changed since the last call. A job's GPUs can change
-// even if the job does not. For example, a decision can reserve GPUs for the job, or other jobs can
-// claim the job's GPUs.
+// TakeShifted returns the jobs whose GPUs have changed since the previous call. A job's GPUs can
+// change even if the job does not. For example, a decision can reserve GPUs for the job, or other
+// jobs can claim the job's GPUs.
 func (v *Ledger) TakeShifted() []cluster.JobKey {
 	keys := v.shifted
 	v.shifted = nil

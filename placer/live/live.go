@@ -117,7 +117,7 @@ type heard struct {
 func (r *Reader) Nodes(ctx context.Context, c *api.Client, nodes []string) (use map[string]Use, silent map[string]error, err error) {
 	nodes = slices.Compact(slices.Sorted(slices.Values(nodes)))
 	if len(nodes) > MostNodes {
-		return nil, nil, fmt.Errorf("reading the load of GPUs on %d nodes: only %d nodes can be read at a time; name nodes (-node) or a job (-job)", len(nodes), MostNodes)
+		return nil, nil, fmt.Errorf("cannot read the GPU load of %d nodes: the limit is %d nodes per request; select nodes (-node) or a job (-job)", len(nodes), MostNodes)
 	}
 	answers := make([]*heard, len(nodes))
 	var asking errgroup.Group

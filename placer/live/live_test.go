@@ -90,7 +90,7 @@ func TestReader(t *testing.T) {
 	for i := range MostNodes + 1 {
 		many = append(many, fmt.Sprint("n", i))
 	}
-	if _, _, err := r.Nodes(context.Background(), c, many); err == nil || !strings.Contains(err.Error(), "on 65 nodes") || asked["n0"] != 0 {
+	if _, _, err := r.Nodes(context.Background(), c, many); err == nil || !strings.Contains(err.Error(), "of 65 nodes") || asked["n0"] != 0 {
 		t.Errorf("%v, %v", err, asked)
 	}
 }

@@ -114,7 +114,7 @@ func readHead(head []string, d Defaults) (map[string]int, error) {
 	for i, h := range head {
 		h = strings.ToLower(strings.TrimSpace(strings.TrimPrefix(h, "\ufeff")))
 		if !slices.Contains(columns(), h) {
-			return nil, fmt.Errorf("column %q is unknown (one of %s)", h, strings.Join(columns(), ", "))
+			return nil, fmt.Errorf("column %q is unknown; the columns are %s", h, strings.Join(columns(), ", "))
 		}
 		if _, twice := at[h]; twice {
 			return nil, fmt.Errorf("column %q occurs twice", h)

@@ -60,7 +60,7 @@ func TestReadErrors(t *testing.T) {
 		{"empty", "", "f:1: the file is empty"},
 		{"head only", "gpu,app,time\n", "f: the file contains no measurements"},
 		{"no time", "gpu,app\nG,A\n", `f:1: the header has no column "time" (gpu, app and time are needed)`},
-		{"unknown column", "gpu,app,time,colour\n", `f:1: column "colour" is unknown (one of gpu, app, time, model, key, noise, rate)`},
+		{"unknown column", "gpu,app,time,colour\n", `f:1: column "colour" is unknown; the columns are gpu, app, time, model, key, noise, rate`},
 		{"column twice", "gpu,app,time,gpu\n", `f:1: column "gpu" occurs twice`},
 		{"too few cells", "gpu,app,time\nG1,A,1\nG2,A\n", "f:3: wrong number of fields"},
 		{"open quote", "gpu,app,time\n\"G1,A,1\n", "f:2: extraneous or missing \" in quoted-field"},

@@ -158,7 +158,7 @@ func topKeys() []Key {
 		{Name: "default_preempt", text: &text{set: setClasses, get: func(c *Config) string { return strings.Join(classNames(c.DefaultPreempt), ", ") }},
 			Doc: "Application classes, such as `\"C, D\"`, whose batch jobs may be stopped. `pal_preempt` and the setting of the job's tenant take precedence. A stopped job runs again from its last checkpoint, or from the start if it has no checkpoint"},
 		{Name: "rack_meta", field: func(c *Config) any { return &c.RackMeta },
-			Doc: "Node meta key that names the node's rack. The tier `rack` needs this key. If the racks of a job's GPUs hold at most a quarter of the GPU nodes, the placer also constrains the job to these racks, because Nomad then finds the nodes faster"},
+			Doc: "Node meta key whose value is the node's rack. The tier `rack` needs this key. If the racks of a job's GPUs hold at most a quarter of the GPU nodes, the placer also constrains the job to these racks, because Nomad then finds the nodes faster"},
 		{Name: "gang_ready_timeout", field: func(c *Config) any { return &c.GangReadyTimeout },
 			Doc: "How long a placed gang may be incomplete, while Nomad has no pending evaluation of its job, before the placer requeues the gang. If Nomad needs longer than this to schedule a gang, the placer also requeues healthy gangs"},
 		{Name: "retries", field: func(c *Config) any { return &c.Retries },

@@ -21,7 +21,7 @@ func TestKeysNameTheirValues(t *testing.T) {
 			t.Errorf("%s accepts a value that does not exist", k.Path())
 			continue
 		}
-		_, names, _ := strings.Cut(strings.TrimSuffix(err.Error(), ")"), "(one of ")
+		_, names, _ := strings.Cut(err.Error(), "it must be one of ")
 		for name := range strings.SplitSeq(names, ", ") {
 			if named++; len(name) > 1 && !strings.Contains(k.Doc, name+"`") && !strings.Contains(k.Doc, name+"\"`") {
 				t.Errorf("the documentation of %s does not name %q", k.Path(), name)

@@ -61,7 +61,7 @@ func (m *Model) Leaving(st gang.Observed) (said []reason.Reason) {
 		case more == 1:
 			like = ", like another node of the job"
 		case more > 1:
-			like = fmt.Sprintf(", like %d more nodes of the job", more)
+			like = fmt.Sprintf(", like %d other nodes of the job", more)
 		}
 		said = append(said, reason.Reason{Kind: reason.NodesLeaving, Cause: "node " + slices.Min(names) + " " + s.is + like + ": " + s.what})
 	}
@@ -144,9 +144,9 @@ func drained(n *api.Node, service, pinned bool, now time.Time) string {
 	case n.DrainStrategy != nil && n.DrainStrategy.Deadline < 0, !by.IsZero() && !by.After(now):
 		return "Nomad stops the members on that node now"
 	case service && pinned && by.IsZero():
-		return "the job's pins name GPUs (pal_pin), so the members on that node are not moved, but keep running; " + elsewhere
+		return "the job is pinned to GPUs (pal_pin), so the members on that node are not moved, but keep running; " + elsewhere
 	case service && pinned:
-		return "the job's pins name GPUs (pal_pin), so Nomad does not move the members on that node, but stops them at " + reason.Second(by) + "; " + elsewhere
+		return "the job is pinned to GPUs (pal_pin), so Nomad does not move the members on that node, but stops them at " + reason.Second(by) + "; " + elsewhere
 	case service && by.IsZero():
 		return "Nomad moves the members on that node to other nodes"
 	case service:

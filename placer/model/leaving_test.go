@@ -27,8 +27,8 @@ func TestDrained(t *testing.T) {
 		{0, time.Time{}, false, false, "the members on that node run to their end, because the drain has no deadline"},
 		{time.Minute, now.Add(time.Minute), true, false, "Nomad moves the members on that node to other nodes, by 2026-11-23 07:01:00 UTC at the latest"},
 		{0, time.Time{}, true, false, "Nomad moves the members on that node to other nodes"},
-		{time.Minute, now.Add(time.Minute), true, true, "the job's pins name GPUs (pal_pin), so Nomad does not move the members on that node, but stops them at 2026-11-23 07:01:00 UTC; to get other GPUs for the job, stop it and run it again"},
-		{0, time.Time{}, true, true, "the job's pins name GPUs (pal_pin), so the members on that node are not moved, but keep running; to get other GPUs for the job, stop it and run it again"},
+		{time.Minute, now.Add(time.Minute), true, true, "the job is pinned to GPUs (pal_pin), so Nomad does not move the members on that node, but stops them at 2026-11-23 07:01:00 UTC; to get other GPUs for the job, stop it and run it again"},
+		{0, time.Time{}, true, true, "the job is pinned to GPUs (pal_pin), so the members on that node are not moved, but keep running; to get other GPUs for the job, stop it and run it again"},
 		{-1, time.Time{}, true, true, "Nomad stops the members on that node now"},
 	} {
 		n := &api.Node{Name: "n", Drain: true, DrainStrategy: &api.DrainStrategy{DrainSpec: api.DrainSpec{Deadline: c.deadline}, ForceDeadline: c.by}}

@@ -341,7 +341,7 @@ type Tracked struct {
 	// ProgressTrouble is the reason why the placer does not know the progress of a job that should
 	// report it.
 	ProgressTrouble string
-	// denied is the last error with which Nomad denied a request for lack of permission.
+	// denied is the latest error of Nomad about a lack of permission.
 	denied string
 	// unfit maps nodes on which Nomad's dry run refused the gang to the time of the refusal.
 	unfit map[unfitNode]time.Time

@@ -64,8 +64,8 @@ type JobStatus struct {
 	GPUs  int     `json:"gpus"`
 	Share float64 `json:"share,omitempty"`
 	Class string  `json:"class,omitempty"` // application class; "" if the placer does not know it
-	// Reason is the reason why the job waits or cannot be served. For a running job, Reason names
-	// the drained or disconnected nodes and the unhealthy GPUs of its members. Reason also names
+	// Reason is the reason why the job waits or cannot be served. For a running job, Reason lists
+	// the drained or disconnected nodes and the unhealthy GPUs of its members. Reason also mentions
 	// canaries that run beside the old version.
 	Reason reason.Reason `json:"reason,omitzero"`
 	// Submitted is the time when the author submitted the job, or zero if the placer has isolated

@@ -68,7 +68,7 @@ func Barred(found []request.Obstacle) reason.Reason {
 	return reason.Reason{}
 }
 
-// Obstruct adds to a decision the obstacles that prevent the gang from using nodes.
+// Obstruct extends a decision by the obstacles that prevent the gang from using nodes.
 func Obstruct(d *pal.Decision, found []request.Obstacle) {
 	if why := Barred(found); !d.Impossible && !why.IsZero() {
 		d.Impossible, d.Reason = true, why
@@ -87,11 +87,11 @@ func away(found []request.Obstacle) reason.Reason {
 	return r
 }
 
-// mostObstacles is the maximum number of obstacles that a reason names. The explanation lists all
+// mostObstacles is the maximum number of obstacles in a reason. The explanation lists all
 // obstacles.
 const mostObstacles = 3
 
-// withObstacles adds to a reason the obstacles for which counts returns true.
+// withObstacles extends a reason by the obstacles for which counts returns true.
 func withObstacles(r reason.Reason, counts func(request.Obstacle) bool, found []request.Obstacle) reason.Reason {
 	var lacks []reason.Reason
 	for _, o := range found {

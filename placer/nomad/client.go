@@ -178,9 +178,9 @@ func (c *Client) Versions(ctx context.Context, k cluster.JobKey) (map[uint64]*ap
 	return out, nil
 }
 
-// AddVersionOf adds to versions the job version that an allocation runs, unless versions already
-// contains it. AddVersionOf reads the version from the allocation. An allocation contains its job
-// version even if Nomad no longer keeps this version.
+// AddVersionOf adds the job version of an allocation to the map versions, unless the map already
+// contains this version. AddVersionOf reads the version from the allocation. An allocation contains
+// its job version even if Nomad no longer keeps this version.
 func (c *Client) AddVersionOf(ctx context.Context, versions map[uint64]*api.Job, a *cluster.Alloc) error {
 	if a.Version != nil && versions[*a.Version] != nil {
 		return nil
@@ -275,10 +275,10 @@ func (c *Client) DryRun(ctx context.Context, job *api.Job) (*api.JobPlanResponse
 // though the token has the right to plan the job.
 var ErrNoDryRun = errors.New("dry runs are not possible with a workload identity")
 
-// NoDryRun returns ErrNoDryRun if err is the error with which Nomad refuses dry runs for workload
-// identities. NoDryRun returns any other error unchanged. Nomad 1.11.3 first checks the job and the
-// token's right to plan it. Then Nomad fails because it looks up the token among the ACL tokens,
-// and a workload identity is not an ACL token.
+// NoDryRun returns ErrNoDryRun if err is Nomad's refusal of a dry run with a workload identity.
+// NoDryRun returns any other error unchanged. Nomad 1.11.3 first checks the job and the token's
+// right to plan it. Then Nomad fails because it looks up the token among the ACL tokens, and a
+// workload identity is not an ACL token.
 func NoDryRun(err error) error {
 	if err != nil && strings.Contains(err.Error(), "acl token lookup failed") {
 		return ErrNoDryRun
@@ -291,13 +291,13 @@ func notFound(err error) bool { return StatusOf(err) == http.StatusNotFound }
 // ErrNoJob means that Nomad does not have the job.
 var ErrNoJob = errors.New("no job")
 
-// NoJob returns [ErrNoJob], with the id and the namespace of the job.
+// NoJob returns an error that wraps [ErrNoJob] and contains the job's id and namespace.
 func NoJob(k cluster.JobKey) error {
 	return fmt.Errorf("%w %q in namespace %q", ErrNoJob, k.ID, k.Namespace)
 }
 
-// StatusOf returns the HTTP status with which Nomad or an agent refused a request. For any other
-// error, StatusOf returns 0.
+// StatusOf returns the HTTP status of a refusal by Nomad or an agent. For any other error, StatusOf
+// returns 0.
 func StatusOf(err error) int {
 	if unexpected, ok := errors.AsType[api.UnexpectedResponseError](err); ok {
 		return unexpected.StatusCode()

@@ -49,7 +49,7 @@ func httpClient(cfg *api.Config) (*http.Client, error) {
 	return c, nil
 }
 
-// uncompressed removes the header with which Nomad's client requests compression.
+// uncompressed removes the header by which Nomad's client requests compression.
 type uncompressed struct{ *http.Transport }
 
 func (u uncompressed) RoundTrip(r *http.Request) (*http.Response, error) {

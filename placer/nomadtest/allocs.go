@@ -57,8 +57,8 @@ type alloc struct {
 	// killing is true if the allocation is being stopped. signalled is true if the allocation's
 	// tasks were asked to end.
 	killing, signalled bool
-	// unreported is the status with which the allocation ended while its client had no connection,
-	// or "".
+	// unreported is the final status of an allocation that ended while its client had no
+	// connection; otherwise "".
 	unreported string
 	// untold contains the task events that the client could not report because it has no
 	// connection.
@@ -87,7 +87,7 @@ func (a *alloc) clientTerminal() bool { return Ended(a.client) }
 // as lost can still run.
 func (a *alloc) ended() bool { return a.clientTerminal() && a.client != api.AllocClientStatusLost }
 
-// LostWithNode is the text with which Nomad describes an allocation that was lost with its node.
+// LostWithNode is Nomad's description of an allocation that was lost with its node.
 const LostWithNode = "alloc is lost since its node is down"
 
 // wasLost reports whether Nomad has ever counted the allocation as lost, even if its client has

@@ -110,7 +110,7 @@ func (s *Server) serveDispatch(r *http.Request, k Key) (any, error) {
 	return &api.JobDispatchResponse{DispatchedJobID: *own.ID, EvalID: out.EvalID, EvalCreateIndex: out.EvalCreateIndex, JobCreateIndex: out.JobModifyIndex}, nil
 }
 
-// checkDispatch returns the error with which Nomad refuses a dispatch, or nil if Nomad accepts the
+// checkDispatch returns the error that Nomad returns for a dispatch, or nil if Nomad accepts the
 // dispatch.
 func checkDispatch(j *job, k Key, request *api.JobDispatchRequest) error {
 	refused := func(format string, args ...any) error {

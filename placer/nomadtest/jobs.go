@@ -73,7 +73,7 @@ func (s *Server) checkModifyIndex(k Key, r *api.JobRegisterRequest) error {
 	return nil
 }
 
-// validate returns the error with which Nomad refuses a job, or nil if Nomad accepts the job.
+// validate returns the error that Nomad returns for a job, or nil if Nomad accepts the job.
 // validate makes only the checks that tests need.
 func validate(j *api.Job) error {
 	switch {

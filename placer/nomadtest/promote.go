@@ -29,7 +29,7 @@ func (d *deployment) end(status, why string) { d.status, d.why = status, why }
 
 func (d *deployment) paused() bool { return d != nil && d.status == api.DeploymentStatusPaused }
 
-// description returns the text with which Nomad describes the progress of a deployment.
+// description returns Nomad's description of the progress of a deployment.
 func (d *deployment) description() string {
 	switch {
 	case d.why != "":

@@ -49,7 +49,7 @@ func (s *Server) Finish(id string) {
 	}
 }
 
-// onSignal returns the exit code with which an allocation's tasks end when they are asked to end.
+// onSignal returns the exit code of an allocation's tasks that end because they were asked to end.
 func onSignal(a *alloc) (exit int) {
 	exit = 130
 	for _, t := range a.taskGroup().Tasks {

@@ -78,8 +78,8 @@ func (s facts) startsNow(job queue.Job) bool {
 	return ok
 }
 
-// notePreempt adds to the note the configuration key that allows the placer to stop the job for
-// other jobs, unless the job itself sets pal_preempt.
+// notePreempt notes which configuration key allows the placer to stop the job for other jobs,
+// unless the job itself sets pal_preempt.
 func (s facts) notePreempt(e *Explanation, t *model.Tracked) {
 	if from := t.Request.PreemptFrom; from != "" {
 		e.addNote(fmt.Sprintf("%s allows the placer to stop the job for other jobs; pal_preempt = \"false\" in the job's meta forbids this", from))

@@ -55,8 +55,8 @@ func deployment(ctx context.Context, c *nomad.Client, st gang.Observed) (*api.De
 	return d, nil
 }
 
-// addDeployment adds to the explanation the deployment of a service, and which version each member
-// runs; d can be nil.
+// addDeployment explains the deployment of a service, and which version each member runs; d can be
+// nil.
 func (s *Snapshot) addDeployment(ctx context.Context, e *Explanation, st gang.Observed, d *api.Deployment) error {
 	if d == nil {
 		return nil

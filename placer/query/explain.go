@@ -62,12 +62,12 @@ type Explanation struct {
 	// Predicted is the original choice, if Nomad gave the job other GPUs within its pins. If
 	// Predicted is set, the decision has the GPUs that the job got.
 	Predicted *pal.Choice `json:"predicted,omitempty"`
-	// ClassFrom names the source of the application class.
+	// ClassFrom is the source of the application class.
 	ClassFrom string `json:"class_from,omitempty"`
-	// SpeedsFrom names, for each GPU model, the source of the job's speed on it.
+	// SpeedsFrom is the source of the job's speed on each GPU model.
 	SpeedsFrom map[string]string `json:"speeds_from,omitempty"`
-	// NeighboursFrom names, for each class of neighbour, the source of the cost of sharing a GPU
-	// with it. The cost of a missing class comes from the table of neighbours.
+	// NeighboursFrom is the source of the cost of sharing a GPU with a neighbour of each class. The
+	// cost of a missing class comes from the table of neighbours.
 	NeighboursFrom map[pal.AppClass]string `json:"neighbours_from,omitempty"`
 
 	// Note has further facts that matter for the job, such as its priority or a quota, separated by
@@ -77,8 +77,8 @@ type Explanation struct {
 	Obstacles []request.Obstacle `json:"obstacles,omitempty"`
 	// Submitted is when the job began to wait; zero if unknown.
 	Submitted time.Time `json:"submitted,omitzero"`
-	// Holders are the jobs that hold GPUs for which the job waits. Remedies are changes with which
-	// a waiting job could start now, or with which a job that cannot run on this cluster could run.
+	// Holders are the jobs that hold GPUs for which the job waits. Remedies are changes that would
+	// let a waiting job start now, or would let a job run that cannot run on this cluster as it is.
 	Holders  *Holders        `json:"holders,omitempty"`
 	Remedies []reason.Reason `json:"remedies,omitempty"`
 	// Ask asks the user for an estimate if the run time of a waiting job is unknown, and describes
@@ -106,8 +106,7 @@ type Explanation struct {
 	pinned *api.Job
 	// NoGate reports whether the placer leaves the job to Nomad only because the job has no gate.
 	NoGate bool `json:"no_gate,omitempty"`
-	// Behind reports whether the job is newer than the state of the cluster that the placer has
-	// read.
+	// Behind is true if the placer's view of the cluster is older than the job.
 	Behind bool `json:"-"`
 	// Leaving lists drained or disconnected nodes of the job's members, and its GPUs that are
 	// unhealthy or gone, each with what happens to the affected members. For a service, Leaving

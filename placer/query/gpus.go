@@ -344,7 +344,7 @@ func (g GPU) RedactedFor(sees model.Sees, operator func() bool) GPU {
 	return g
 }
 
-// windowFor returns who may use a window's nodes, with "others" in place of entries for namespaces
+// windowFor returns who may use a window's nodes. The word "others" replaces entries for namespaces
 // that the user may not see. Only operators see an entry for a job of any namespace (*/job),
 // because, as in Nomad, everybody who may see one namespace may see *.
 func windowFor(sees model.Sees, operator func() bool, whom []string) (seen []string) {

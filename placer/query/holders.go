@@ -23,7 +23,7 @@ import (
 )
 
 // Advice for a waiting gang: which jobs hold GPUs that it could use, when they are expected to end,
-// and with which change the gang could start now.
+// and which change would let the gang start now.
 
 // mostHolders is the maximum number of holders that an explanation names.
 const mostHolders = 20
@@ -220,7 +220,7 @@ func (s facts) needed(h *Holders, g pal.Gang, keys map[string]cluster.JobKey, ke
 	}
 }
 
-// remedies returns changes with which a waiting gang could start now without overtaking gangs ahead
+// remedies returns changes that would let a waiting gang start now without overtaking gangs ahead
 // of it. try is the first change in the form that -what-if accepts.
 func (s facts) remedies(t *model.Tracked) (out []reason.Reason, try string) {
 	r, g := t.Request, t.Request.Least()
@@ -367,8 +367,8 @@ type Alternative struct {
 	*pal.Choice
 }
 
-// runsOn adds to the explanation the GPUs of a running gang, where the gang would be placed if it
-// started now, and which changes of the job would alter this placement.
+// runsOn explains which GPUs a running gang has, where the gang would be placed if it started now,
+// and which changes of the job would alter this placement.
 func (s facts) runsOn(e *Explanation, t *model.Tracked) {
 	c, g := s.m.View.Cluster, t.Request.Gang
 	at := s.m.At(t)

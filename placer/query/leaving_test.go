@@ -63,7 +63,7 @@ func TestDrainOfManyIsShort(t *testing.T) {
 			w.Nomad.DrainWithin(bed.NodeID(n), 0)
 		}
 		w.RunFor(5 * time.Second)
-		if e := explain(w, "a"); len(e.Leaving) != 1 || !strings.Contains(e.Leaving[0].String(), " is being drained, like 2 more nodes of the job: ") {
+		if e := explain(w, "a"); len(e.Leaving) != 1 || !strings.Contains(e.Leaving[0].String(), " is being drained, like 2 other nodes of the job: ") {
 			w.T.Errorf("explain says %q", e.Leaving)
 		}
 	})

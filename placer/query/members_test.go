@@ -254,7 +254,7 @@ func TestTriedMembers(t *testing.T) {
 		put(fmt.Sprint("r", n), 8+4*n, "running", func(a *cluster.Alloc) { a.Tasks = map[string]*api.TaskState{"work": {Restarts: 1}} })
 	}
 	got := look()
-	if !strings.HasPrefix(got, "member workers[3] has been missing") || !strings.Contains(got, "\nmember workers[8] was restarted") || !strings.HasSuffix(got, "\n2 more members were rescheduled or restarted\nrun") {
+	if !strings.HasPrefix(got, "member workers[3] has been missing") || !strings.Contains(got, "\nmember workers[8] was restarted") || !strings.HasSuffix(got, "\n2 other members were rescheduled or restarted\nrun") {
 		t.Error(got)
 	}
 }

@@ -29,7 +29,7 @@ func (e *Explanation) addNote(said string) {
 	e.Note += said
 }
 
-// noteSize adds to the note the size of an elastic gang, and how the size can change.
+// noteSize notes the size of an elastic gang, and how the size can change.
 func (e *Explanation) noteSize() {
 	if e.Elastic != nil {
 		e.addNote(sizeInWords(e.Elastic, e.State))
@@ -74,8 +74,8 @@ func sizeInWords(s *queue.Size, st gang.State) string {
 	return fmt.Sprintf("elastic: the gang runs with %s (%d to %d allowed); the gang grows if no waiting gang can use the free GPUs, and if growing saves more time than it costs", members, s.Least, s.Most)
 }
 
-// noteWindows adds to the note which windows reserve GPUs that a waiting job could use, and why the
-// job does not start on these GPUs.
+// noteWindows notes which windows reserve GPUs that a waiting job could use, and why the job does
+// not start on these GPUs.
 func (s facts) noteWindows(e *Explanation, t *model.Tracked) {
 	for _, k := range s.m.Queue.KeptFrom(gang.QueueTime(s.m.Time), t.Key.String()) {
 		said := fmt.Sprintf("window %s: %d GPUs are kept from %s to %s. ", k.Window, k.GPUs, model.Moment(k.From), model.Moment(k.To))
@@ -107,8 +107,8 @@ func (s facts) windowsAhead(t *model.Tracked) (said []reason.Reason) {
 	return said
 }
 
-// whenEnds adds to the explanation when a running job is expected to end and what this expectation
-// is based on, or why the end is not known.
+// whenEnds explains when a running job is expected to end and what this expectation is based on, or
+// why the end is not known.
 func (s facts) whenEnds(e *Explanation, t *model.Tracked) {
 	if e.EndFrom, e.EndTo = s.ends(t.Key); e.EndTo.IsZero() {
 		job := t.QueueJob(s.m.Cfg.RestartCost)
@@ -177,7 +177,7 @@ func (s facts) reports(t *model.Tracked) string {
 		said += "; the job's pace is not known yet"
 	}
 	if t.ProgressTrouble != "" {
-		said += "; this is the last report that could be read; since then: " + t.ProgressTrouble
+		said += "; this is the latest report that could be read; since then: " + t.ProgressTrouble
 	}
 	return said
 }
@@ -194,7 +194,7 @@ func earlierRuns(runs int, shortest, longest time.Duration) string {
 	return fmt.Sprintf("its last %d runs took %s", runs, took)
 }
 
-// noteDeadline adds to the note whether a waiting job will meet its deadline.
+// noteDeadline notes whether a waiting job will meet its deadline.
 func (s facts) noteDeadline(e *Explanation, t *model.Tracked, w *model.Wait) {
 	at, ok := t.Request.Hints.DeadlineOf(t.Submitted())
 	if !ok {
@@ -241,9 +241,9 @@ func deadlineSentence(d queue.Deadline, from, to time.Duration) string {
 	return said
 }
 
-// notePriority adds to the note how many jobs go first because of their higher priority. With
-// quotas or fair share, the order of tenants comes before priorities, so notePriority counts only
-// jobs of the same namespace.
+// notePriority notes how many jobs go first because of their higher priority. With quotas or fair
+// share, the order of tenants comes before priorities, so notePriority counts only jobs of the same
+// namespace.
 func (s facts) notePriority(e *Explanation, t *model.Tracked) {
 	q := s.m.Cfg.Queue
 	if !q.ByPriority() || t.Nomad != gang.Waiting {
@@ -262,7 +262,7 @@ func (s facts) notePriority(e *Explanation, t *model.Tracked) {
 	}
 }
 
-// noteTenant adds to the note how the quota, limits and share of a waiting job's tenant affect it.
+// noteTenant notes how the quota, limits and share of a waiting job's tenant affect the job.
 func (s facts) noteTenant(e *Explanation, t *model.Tracked) {
 	u := s.m.Queue.TenantUse(t.Key.Namespace, gang.QueueTime(s.m.Time))
 	holding(&u, s.m.HeldByNamespace())
@@ -379,8 +379,8 @@ func (s *Snapshot) Tenants(sees model.Sees) []queue.TenantUse {
 	return slices.DeleteFunc(tenants, func(u queue.TenantUse) bool { return len(u.Namespaces) == 0 })
 }
 
-// canariesWait adds to the explanation what the canaries of a running service wait for, if Nomad
-// has tried and failed to place them.
+// canariesWait explains what the canaries of a running service wait for, if Nomad has tried and
+// failed to place them.
 func (s *Snapshot) canariesWait(ctx context.Context, e *Explanation, st gang.Observed) error {
 	if st.Nomad != gang.Running || !gang.WantsCanaries(st) {
 		return nil
@@ -430,7 +430,7 @@ func canariesAtLimit(w queue.Wait) reason.Reason {
 	return reason.Reason{Kind: reason.RaiseLimit, Limit: w.Limit, User: w.User}.And(withoutCanaries)
 }
 
-// canariesLack adds to the explanation why there is no room for the canaries of a new version.
+// canariesLack explains why there is no room for the canaries of a new version.
 func (e *Explanation) canariesLack(why reason.Reason) {
 	lack := reason.Reason{Kind: reason.NoRoomCanaries}.Over(why)
 	e.Reason = e.Reason.And(lack)

@@ -177,8 +177,8 @@ func (s facts) planRunning(e *Explanation, st gang.Observed, changed gang.Lifecy
 	}
 }
 
-// afterOthers adds to the explanation that a planned gang first waits for other jobs, whose end is
-// unknown, so that plan cannot predict a start.
+// afterOthers explains that a planned gang first waits for other jobs. Their end is unknown, so
+// plan cannot predict a start.
 func (e *Explanation) afterOthers(keys []cluster.JobKey) {
 	if len(keys) == 0 {
 		return

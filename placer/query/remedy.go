@@ -21,7 +21,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// This file finds changes with which a job that can never run on this cluster could run.
+// This file finds changes that would let a job run that can never run on this cluster as it is.
 
 // remedy is a change of the job, with a description.
 type remedy struct {
@@ -41,9 +41,8 @@ type trial struct {
 // mostTried is the maximum number of changes of one job that are tried.
 const mostTried = 100
 
-// neverRuns adds to the explanation the changes with which the job could run. neverRuns adds single
-// changes or, if no single change is enough, two changes together. neverRuns drops obstacles that
-// are temporary.
+// neverRuns explains which changes would let the job run. neverRuns shows single changes or, if no
+// single change is enough, two changes together. neverRuns drops obstacles that are temporary.
 func (e *Explanation) neverRuns(v *request.View, job *api.Job) {
 	if e.Wait != nil && e.Wait.Reason == reason.Limit {
 		e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.AskLess, Limit: e.Wait.Limit, User: e.Wait.User})
@@ -70,7 +69,7 @@ func (e *Explanation) neverRuns(v *request.View, job *api.Job) {
 	}
 }
 
-// find returns all single changes with which the job could run or, if there are none, two changes
+// find returns all single changes that would let the job run or, if there are none, two changes
 // that are enough together.
 func (t *trial) find() []remedy {
 	all := t.remedies()
@@ -100,7 +99,7 @@ func (t *trial) couldRun(c Changes) bool {
 	return !never && model.Barred(t.v.Obstacles(changed, "")).IsZero()
 }
 
-// pair returns the first two changes with which the job could run.
+// pair returns the first two changes that together would let the job run.
 func (t *trial) pair(all []remedy) []remedy {
 	for i, a := range all {
 		for _, b := range all[i+1:] {
@@ -218,8 +217,8 @@ func (t *trial) otherModels(key, request, of string, add func(key, value, text s
 	add(key, "nvidia/gpu", "on any GPU model of the cluster (%s) instead of %s%s", some(t.v.Models()), request, of)
 }
 
-// fewer adds a change that lowers the key to the largest number with which the job could run, or to
-// 1 if there is none.
+// fewer adds a change that lowers the value of the key: to the largest number that would let the
+// job run, or to 1 if there is no such number.
 func (t *trial) fewer(key string, now int, add func(key, value, text string, args ...any), text string) {
 	if now < 2 {
 		return
@@ -238,7 +237,7 @@ type Tradeoff struct {
 	gang   pal.Gang
 }
 
-// thatMayStart drops the tradeoffs with which a waiting job would need GPUs that are reserved for
+// thatMayStart drops each tradeoff for which a waiting job would need GPUs that are reserved for
 // jobs ahead of it.
 func (s facts) thatMayStart(t *model.Tracked, all []Tradeoff) []Tradeoff {
 	return slices.DeleteFunc(all, func(o Tradeoff) bool { return o.Choice != nil && !s.mayStart(t, o.gang) })
@@ -273,8 +272,8 @@ func (s facts) tradeoffs(c *pal.Cluster, g pal.Gang, count string) (out []Tradeo
 	if len(g.MemberSets) != 1 {
 		return out
 	}
-	// Find the largest count with which the gang fits or, if it fits already, with which its GPUs
-	// are closer together.
+	// Find the largest count for which the gang fits. If the gang fits already, find the largest
+	// count for which its GPUs are closer together.
 	better := func(n int) bool {
 		at, ok := find(withMembers(g, n))
 		return ok && (!fits || at.Tier < own.Tier)

@@ -53,7 +53,7 @@ func TestTrueStates(t *testing.T) {
 			"wide":     `unschedulable 0: each member of group "workers" needs 5 GPUs of one model on one node; no node has that many: only 4 GPUs of one model (2 of 2 nodes)`,
 			"hungry":   `unschedulable 0: no node could run group "workers", even when idle: nodes have less than 1073741824 MB of memory (2 of 2 nodes)`,
 			"docker":   "unschedulable 0: needs 1 GPU; the cluster has none that match: missing drivers: docker (2 of 2 nodes)",
-			"mistaken": `rejected 0: meta pal_class = "Z" of the job: application class "Z" is unknown (one of A, B, C, D)`,
+			"mistaken": `rejected 0: meta pal_class = "Z" of the job: application class "Z" is unknown; it must be one of A, B, C, D`,
 			"broken":   `failed 0: given up after 3 tries: task "work" ended with exit code 3; fix the job and run it again`,
 			"runs":     "running 0: ",
 			"waits":    "waiting 1: needs 8 GPUs; none is free",

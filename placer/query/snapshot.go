@@ -75,7 +75,7 @@ func Picture(m *model.Model, c *nomad.Client, warned []string) *Snapshot {
 // Warned returns the warnings of the active placer.
 func (s *Snapshot) Warned() []string { return s.warned }
 
-// Status returns the summary of the placer's work, with the warnings of the active placer.
+// Status returns the summary of the placer's work, including the warnings of the active placer.
 func (s *Snapshot) Status() model.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -233,8 +233,8 @@ func (s *Snapshot) Warnings() []string {
 }
 
 // FindJob finds a job among the known jobs by its id or a unique prefix. If no known job matches,
-// FindJob returns the key of a job with exactly this id, because known lacks jobs without GPUs and
-// ended jobs.
+// FindJob returns a key with exactly this id: known omits jobs without GPUs and jobs that have
+// ended.
 func FindJob(known []cluster.JobKey, namespace, id string) (cluster.JobKey, error) {
 	var found []cluster.JobKey
 	for _, k := range known {

@@ -36,7 +36,7 @@ const (
 // mostMembers is the maximum number of missing or retried members that are described.
 const mostMembers = 3
 
-// addTried adds to the explanation the retries of members, and what happened to missing members.
+// addTried explains how often Nomad has retried members, and what happened to missing members.
 func (e *Explanation) addTried(s *Snapshot, st gang.Observed, deploys bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -59,8 +59,8 @@ func (v *View) elasticPins(r Request, p pal.Placement, pins *rewrite.Pins) {
 	pins.Ceiling = max(pins.Ceiling, min(sound, barred-1))
 }
 
-// Resized returns the pins with which a running elastic gang gets the members of a placement.
-// Resized returns an error if the new pins would restart running members.
+// Resized returns the pins that give a running elastic gang the members of a placement. Resized
+// returns an error if the new pins would restart running members.
 func (v *View) Resized(r Request, old rewrite.Pins, to pal.Placement) (rewrite.Pins, error) {
 	was, _ := old.Of(r.Elastic.Group)
 	is := rewrite.GroupPins{Group: was.Group, GPUs: was.GPUs, Count: len(to.Members)}

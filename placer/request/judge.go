@@ -21,7 +21,7 @@ type Scheduler interface {
 	// AwayNodes returns the nodes that are not ready or not eligible, or that have an unhealthy
 	// driver. all is false if these nodes are too many to read them all.
 	AwayNodes(ctx context.Context) (away []*api.Node, all bool, err error)
-	// NodeResources returns all nodes, with only their datacenters, pools and resources.
+	// NodeResources returns all nodes. It reads only their datacenters, pools and resources.
 	NodeResources(ctx context.Context) ([]*api.Node, error)
 }
 

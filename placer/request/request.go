@@ -43,7 +43,7 @@ type Request struct {
 	NeighboursFrom map[pal.AppClass]string
 }
 
-// Sized returns the gang, with the given number of members if the gang is elastic.
+// Sized returns the gang. An elastic gang gets the given number of members.
 func (r Request) Sized(members int) pal.Gang {
 	g := r.Gang
 	if r.Elastic != nil {
@@ -128,7 +128,8 @@ func (v *View) Request(job *api.Job) (Request, error) {
 	return r, r.Gang.Validate()
 }
 
-// recall adds to r what earlier runs of the job's name show about the cost of neighbours.
+// recall looks up what earlier runs of the job's name show about the cost of neighbours, and stores
+// it in r.
 func (v *View) recall(job *api.Job, r *Request) {
 	if r.Gang.Sharing != nil && v.opts.Runs != nil {
 		runs := v.opts.Runs(job, r.Full().GPUs()).Beside
@@ -151,7 +152,7 @@ func apart(author *api.Job, gang pal.Gang) error {
 			first, each = *g.Name, n
 		case n != each:
 			return fmt.Errorf("members of group %q have %s, but members of group %q have %d, so the placer cannot keep the members on different GPUs: "+
-				"request the same number in both groups, or add pal_neighbours = \"any,self\"", first, reason.Counted(each, "part of a GPU", "parts of GPUs"), *g.Name, n)
+				"request the same number of parts per member in both groups, or add pal_neighbours = \"any,self\"", first, reason.Counted(each, "part of a GPU", "parts of GPUs"), *g.Name, n)
 		}
 	}
 	return nil

@@ -81,7 +81,7 @@ func (v *View) saidSpeeds(said map[string]float64, models []string) (map[string]
 		}
 	}
 	if !here && len(known) > 0 {
-		return nil, fmt.Errorf("meta pal_speed names no GPU model of this cluster; the cluster has %s", strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+		return nil, fmt.Errorf("meta pal_speed contains no GPU model of this cluster; the cluster has %s", strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 	}
 	return rates, nil
 }

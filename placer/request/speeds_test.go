@@ -59,7 +59,7 @@ func TestSpeeds(t *testing.T) {
 		{name: "runs on no model of which its author says something", meta: `pal_speed = "T4=1,K80=2"`, runs: ran(3, 10, 0, 0, 0, 0), want: pal.Speeds{b: 0.5, c: 1}, from: map[string]string{b: "pal_speed", c: "pal_speed"}},
 		{name: "runs, one model asked for", device: `device "nvidia/gpu/A100" {`, runs: ran(4, 10, 3, 50, 3, 99)},
 		{name: "one model asked for", device: `device "nvidia/gpu/A100" {`, rates: []string{"A=100", "A=100", "A=20", "A=2"}},
-		{name: "no such model", meta: `pal_speed = "T5=1,P4=9"`, err: "names no GPU model of this cluster; the cluster has A100, K80, T4"},
+		{name: "no such model", meta: `pal_speed = "T5=1,P4=9"`, err: "contains no GPU model of this cluster; the cluster has A100, K80, T4"},
 		{name: "one model", meta: `pal_speed = "T4=1"`, err: "only one model is named"},
 		{name: "no number", meta: `pal_speed = "T4=1,K80=slow"`, err: "slow is not a valid speed of K80"},
 		{name: "no speed", meta: `pal_speed = "T4=1,K80=0"`, err: "0 is not a valid speed of K80"},

@@ -31,8 +31,9 @@ func (v *View) spreads(job *api.Job, a gpuRequest, e eligibility) []pal.SpreadOv
 	return out
 }
 
-// attributeValues are the values that an attribute has on the nodes that may serve a request. of[i]
-// is the index in names of the value on the node of device group i, or -1.
+// attributeValues holds the values of an attribute on the nodes that may serve a request.
+// names[of[i]] is the value on the node of device group i. of[i] is -1 if this node has no value or
+// cannot serve the request.
 type attributeValues struct {
 	names []string
 	of    []int

@@ -188,7 +188,7 @@ func (h *Hints) set(key, value string) error {
 		if near := nearest.Name(key, names); near != "" {
 			return fmt.Errorf("no such hint (did you mean %s?)", near)
 		}
-		return fmt.Errorf("no such hint (one of %s)", strings.Join(names, ", "))
+		return fmt.Errorf("no such hint; the hints are %s", strings.Join(names, ", "))
 	}
 	return hints[key](h, value)
 }
@@ -217,8 +217,8 @@ func Limit(job *api.Job) time.Duration {
 
 var (
 	errNoSpan = errors.New("not a positive duration such as 30s, 12h, 2d or 1-12:00:00")
-	// errTooLong is the error with which [ParseSpan] rejects a duration above [longest]. When
-	// ParseSpan returns errTooLong, it also returns longest.
+	// errTooLong is what [ParseSpan] returns for a duration above [longest], together with the
+	// value longest.
 	errTooLong = fmt.Errorf("longer than the maximum duration, %.0fh (100 years)", longest.Hours())
 )
 
@@ -385,7 +385,7 @@ func (h Hints) check(job *api.Job) error {
 	template := job.ParameterizedJob != nil || job.Periodic != nil
 	switch {
 	case job.ID != nil && slices.Contains(h.Jobs(), *job.ID):
-		return fmt.Errorf("meta pal_after names the job itself")
+		return fmt.Errorf("meta pal_after contains the job itself")
 	case h.Parallel > 0 && !child && !template:
 		return fmt.Errorf("meta pal_array_parallel requires a parameterized or periodic job")
 	case h.Checkpoint > 0 && !h.Preempt && !h.Migrate:

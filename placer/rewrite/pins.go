@@ -269,14 +269,16 @@ func constraint(l, r string) *api.Constraint {
 	return &api.Constraint{LTarget: l, RTarget: r, Operand: containsAny}
 }
 
-// affinity returns an affinity for any of the values in r, with Nomad's highest weight.
+// affinity returns an affinity for any of the values in r. Its weight is the highest that Nomad
+// allows.
 func affinity(l, r string) *api.Affinity {
 	return &api.Affinity{LTarget: l, RTarget: r, Operand: containsAny, Weight: new(int8(100))}
 }
 
-// overNodes returns a spread block that spreads members evenly over nodes, with Nomad's highest
-// weight. Without a spread block, Nomad's scheduler also tends to separate the members of a group.
-// But the scheduler places several members on a node if they use most of the node's resources.
+// overNodes returns a spread block that spreads members evenly over nodes. Its weight is the
+// highest that Nomad allows. Without a spread block, Nomad's scheduler also tends to separate the
+// members of a group. But the scheduler places several members on a node if they use most of the
+// node's resources.
 func overNodes() *api.Spread {
 	return &api.Spread{Attribute: nodeTarget, Weight: new(int8(100))}
 }
@@ -335,7 +337,7 @@ func GPUs(d *api.RequestedDevice) int {
 	return int(min(*d.Count, atMost))
 }
 
-// Members returns the number of allocations that the group requests, with the same maximum as
+// Members returns the number of allocations that the group requests, but at most the maximum of
 // [GPUs].
 func Members(g *api.TaskGroup) int {
 	if g.Count == nil {
@@ -344,8 +346,8 @@ func Members(g *api.TaskGroup) int {
 	return max(0, min(*g.Count, atMost))
 }
 
-// GPUsPerMember returns the number of GPUs of one allocation of the group, with the same maximum as
-// [GPUs].
+// GPUsPerMember returns the number of GPUs of one allocation of the group, but at most the maximum
+// of [GPUs].
 func GPUsPerMember(g *api.TaskGroup) int {
 	n := 0
 	for _, t := range g.Tasks {

@@ -90,7 +90,7 @@ func (s *Servers) register(ctx context.Context, job *api.Job, index uint64) (uin
 	return done.JobModifyIndex, nil
 }
 
-// rewritten returns the servers' version of job, with the constraints and counts replaced by those
+// rewritten returns the servers' version of job after replacing its constraints and counts by those
 // of job.
 func (s *Servers) rewritten(ctx context.Context, c *conn, job *api.Job, index uint64) (map[string]any, error) {
 	var got struct{ Job map[string]any }

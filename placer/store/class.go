@@ -32,7 +32,7 @@ func (s Store) Classes() Shards[Class, []Class] {
 	return Shards[Class, []Class]{prefix: "nomad-pal/classes", nomad: s.nomad, codec: codec[Class]{encode: encodeClass, decode: decodeClass}, join: whole[Class]}
 }
 
-// FeaturesOf returns the stored features of jobs, with which other jobs can be compared.
+// FeaturesOf returns the stored features of jobs, for comparison with other jobs.
 func FeaturesOf(known []Class) []classify.Features {
 	out := make([]classify.Features, len(known))
 	for i, k := range known {

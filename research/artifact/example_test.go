@@ -108,7 +108,7 @@ func TestFaithfulRefuses(t *testing.T) {
 		t.Errorf("a job larger than the cluster: %v", err)
 	}
 	f.Policy = "best"
-	if _, err := f.Run(); err == nil || !strings.Contains(err.Error(), `policy "best" is unknown`) {
+	if _, err := f.Run(); err == nil || !strings.Contains(err.Error(), `the artifact does not have the policy "best"`) {
 		t.Errorf("an unknown policy: %v", err)
 	}
 }

@@ -76,7 +76,7 @@ type roundJob struct {
 // starveS is the wait, in seconds, after which the artifact puts a job first.
 const starveS = 3_600_000
 
-// waitRoundS is the round length with which the artifact computes initial waits, whatever the real
+// waitRoundS is the round length that the artifact uses to compute initial waits, whatever the real
 // length is (simulator_sia.py:313-317).
 const waitRoundS = 360
 
@@ -119,9 +119,9 @@ func (f Run) Run() (Result, error) {
 func (r *rounds) check() error {
 	switch {
 	case !slices.Contains(Policies(), r.Policy):
-		return fmt.Errorf("policy %q is unknown to the artifact (one of %v)", r.Policy, Policies())
+		return fmt.Errorf("the artifact does not have the policy %q; it has %v", r.Policy, Policies())
 	case !slices.Contains(Orders(), r.Order):
-		return fmt.Errorf("order %q is unknown to the artifact (one of %v)", r.Order, Orders())
+		return fmt.Errorf("the artifact does not have the order %q; it has %v", r.Order, Orders())
 	}
 	for _, j := range r.Jobs {
 		if j.GPUs > r.Cluster.NumGPUs() {

@@ -1,7 +1,7 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package baselines has the policies with which studies compare the product's queue: those of
+// Package baselines has the policies that studies compare with the product's queue: those of
 // `nomad-pal simulate`, and more.
 package baselines
 
@@ -14,7 +14,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim"
 )
 
-// Limit is the name of the policy with which all others are compared.
+// Limit is the name of the policy to which all others are compared.
 const Limit = "clairvoyant"
 
 // More returns the policies that the product does not have.
@@ -47,8 +47,8 @@ func preemptive(order queue.Order) queue.Options {
 	return queue.Options{Order: order, Placement: pal.Policy{Name: pal.Packed}, Backfill: queue.BackfillBestEffort, Preempt: true}
 }
 
-// All returns the product's policies and [More], with several timeouts of half-placed gangs for
-// plain Nomad.
+// All returns the product's policies, [More], and plain Nomad with several timeouts of half-placed
+// gangs.
 func All() []sim.Policy {
 	nomad := func(name string, n sim.Nomad) sim.Policy { return sim.Policy{Name: name, Nomad: &n} }
 	ps := []sim.Policy{

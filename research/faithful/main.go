@@ -147,7 +147,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	case f.NArg() > 0:
 		return nil, fmt.Errorf("argument %q is not a flag", f.Arg(0))
 	case o.trace == "":
-		return nil, errors.New("-trace names no file")
+		return nil, errors.New("-trace has no file")
 	case o.nodes <= 0 || o.gpusPerNode <= 0:
 		return nil, errors.New("-nodes and -gpus-per-node must be positive")
 	case o.seed > math.MaxUint32:

@@ -146,7 +146,7 @@ func TestRefuses(t *testing.T) {
 		args []string
 		want string
 	}{
-		"policy":          {[]string{"-policy", "spread"}, `policy "spread" is unknown to the artifact`},
+		"policy":          {[]string{"-policy", "spread"}, `the artifact does not have the policy "spread"`},
 		"order":           {[]string{"-order", "best"}, `queue order "best" is unknown`},
 		"track":           {[]string{"-track", "2-9"}, `-track "2-9" is not a range FROM-TO within 0-2`},
 		"too few GPUs":    {[]string{"-gpus-per-node", "1"}, "needs 4 GPUs, but the cluster has 2"},

@@ -38,7 +38,7 @@ import (
 func ReadFile(path string) (trace.Trace, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return trace.Trace{}, fmt.Errorf("open trace: %w", err)
+		return trace.Trace{}, fmt.Errorf("opening trace: %w", err)
 	}
 	if bytes.HasPrefix(bytes.TrimSpace(text), []byte("[")) {
 		return philly(path, text)

@@ -58,7 +58,7 @@ func fluid(kinds []kind, models []string, gpus float64) (span float64, prices ma
 	b[len(limits)] = 1
 	least, x, err := lp.Simplex(c, a, b, 1e-12, nil)
 	if err != nil {
-		return 0, nil, fmt.Errorf("solve for most throughput: %w", err)
+		return 0, nil, fmt.Errorf("solving for most throughput: %w", err)
 	}
 	span = -least * total / gpus
 	prices = map[string]float64{}

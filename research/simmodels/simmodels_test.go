@@ -61,7 +61,7 @@ func TestBound(t *testing.T) {
 // speeds than without.
 func TestCell(t *testing.T) {
 	if os.Getenv("PAL_DATA") == "" {
-		t.Skip("PAL_DATA is not set: it names the directory with Gavel's and Sia's measurements")
+		t.Skip("PAL_DATA is not set; set it to the directory with Gavel's and Sia's measurements")
 	}
 	w, err := gavel(paldata.Dir(), "103959", true)
 	if err != nil {

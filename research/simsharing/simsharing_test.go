@@ -16,7 +16,7 @@ import (
 func measured(t *testing.T) Pairs {
 	t.Helper()
 	if os.Getenv("PAL_DATA") == "" {
-		t.Skip("PAL_DATA is not set: it names the directory with Gavel's measurements")
+		t.Skip("PAL_DATA is not set; set it to the directory with Gavel's measurements")
 	}
 	ps, err := ReadPairs(filepath.Join(paldata.Dir(), "gavel", "pairs.csv"))
 	if err != nil {

@@ -23,8 +23,8 @@ Each further seed shuffles the applications among the jobs. All simulations use 
 * **refusing nobody**: ours with refuse_bad_neighbours = false. A job takes the best free part, however bad. The table of the
   four classes, and the finished runs of the job's name, determine which part is best.
 * **ours**: like refusing nobody, but a job that is not overdue leaves a part free if the job would do less work on this part than its neighbours would lose.
-* **own runs known**: ours, but the means of the measured pairs (application and class) replace the table. Finished runs
-  can never provide more information than these means.
+* **own runs known**: ours, but the mean values of the measured pairs (application and class) replace the table. Finished runs
+  can never provide more information than these mean values.
 * **wrong classes**: ours, but each job has a random class.
 * **exact pairs**: ours, with the measured pairs instead of classes. This policy is greedy, so better policies are possible.
 * **floor**: the average run time without neighbours and without waits. The closer exclusive use is to the floor, the less sharing can gain.

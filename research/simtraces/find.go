@@ -61,7 +61,7 @@ func known() []struct {
 // other traces from its folder traces. find also returns the names of missing known traces.
 func find(dir string) (found []source, missing []string, err error) {
 	if dir == "" {
-		return nil, nil, errors.New("PAL_DATA is not set: it names the directory with the traces")
+		return nil, nil, errors.New("PAL_DATA is not set; set it to the directory with the traces")
 	}
 	for w := 1; w <= 8; w++ {
 		t, err := published.ReadFile(filepath.Join(dir, fmt.Sprintf("sia_workload_%d.csv", w)))

@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// limit is the policy with which all others are compared.
+// limit is the policy to which all others are compared.
 const limit = baselines.Limit
 
 // header explains the tables.
@@ -112,7 +112,7 @@ func versions(b *bytes.Buffer, cells []*result) {
 	fmt.Fprintf(b, "\nNumber of runs by version of the queue (our policies and other policies): %s.\n", strings.Join(all, "; "))
 }
 
-// rivals returns the runs with which our policies are compared: those of all other policies except
+// rivals returns the runs to which our policies are compared: those of all other policies except
 // the limit. Policies that know run times count only if exact is set, because our policies then
 // also know run times.
 func rivals(c *result, exact bool) []run {

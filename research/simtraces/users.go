@@ -131,7 +131,7 @@ func progressRegimes() []regime {
 	return rs
 }
 
-// silentRegimes returns the regimes without reports, with which the others are compared.
+// silentRegimes returns the regimes without reports, for comparison with the others.
 func silentRegimes() []regime {
 	return []regime{{name: sayNothing}, {name: stopHalf, stops: half}, {name: stopAll, stops: all}}
 }
@@ -300,7 +300,7 @@ func (o options) users() error {
 }
 
 // publish writes a page, to standard output if no file is named. If a CSV file has all tables, the
-// page has only the tables of the half with which no rules were chosen.
+// page has only the tables of the half that was not used to choose rules.
 func (o options) publish(page []byte) error {
 	page = bytes.ReplaceAll(page, []byte("\n\n\n"), []byte("\n\n"))
 	if o.csv != "" {
@@ -354,7 +354,7 @@ func cellsOfTables(page []byte) ([]byte, error) {
 }
 
 // withoutChosen removes the comparison with an earlier queue. If the other half has tables, it also
-// removes the tables of the half with which rules were chosen.
+// removes the tables of the half that was used to choose rules.
 func withoutChosen(page []byte) []byte {
 	const last = "|\n\n"
 	text := string(page)
@@ -532,7 +532,7 @@ func ofOurs(f felt) bool {
 }
 
 // compared writes one line per regime: the regime's results relative to the results that key names.
-// If one half of the traces has no results, it has no table.
+// A half of the traces that has no results gets no table.
 func compared(b *bytes.Buffer, rs []regime, now, before []felt, key func(felt) felt) {
 	was := map[string]felt{}
 	for _, f := range before {

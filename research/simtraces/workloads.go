@@ -71,8 +71,8 @@ func heavyTails(r *rand.Rand) (jobs []trace.Job) {
 	return jobs
 }
 
-// sweeps returns jobs of users who submit 10 to 59 runs of one name at once, with similar run
-// times. The run times of two sweeps of the same name can differ widely.
+// sweeps returns jobs of users who submit 10 to 59 runs of one name at once. The runs of one sweep
+// have similar run times. The run times of two sweeps of the same name can differ widely.
 func sweeps(r *rand.Rand) (jobs []trace.Job) {
 	at := 0.0
 	for len(jobs) < usersJobs {

@@ -39,7 +39,7 @@ var page string
 func (p Page) Write(w io.Writer) error {
 	t, err := template.New("page").Parse(page)
 	if err != nil {
-		return fmt.Errorf("read page: %w", err)
+		return fmt.Errorf("reading page: %w", err)
 	}
 	return t.Execute(w, map[string]any{"Page": p, "Style": template.CSS(style)})
 }

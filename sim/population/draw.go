@@ -83,7 +83,7 @@ var sources = map[string]hardware{
 func Draw(s Spec, rng *rand.Rand) ([]GPU, error) {
 	hw, ok := sources[s.Cluster]
 	if !ok {
-		return nil, fmt.Errorf("population: cluster %q is unknown (one of longhorn, frontera, lonestar6)", s.Cluster)
+		return nil, fmt.Errorf("population: cluster %q is unknown; it must be one of longhorn, frontera, lonestar6", s.Cluster)
 	}
 	if s.Tables == nil {
 		s.Tables = Tables()

@@ -54,11 +54,11 @@ func (o *options) drawMeasured(p sim.Population, rng *rand.Rand) error {
 func (o *options) measuredScores() (scores [][pal.NumClasses]pal.PMScore, err error) {
 	data, err := os.ReadFile(o.profile)
 	if err != nil {
-		return nil, fmt.Errorf("read -profile: %w", err)
+		return nil, fmt.Errorf("reading -profile: %w", err)
 	}
 	rows, err := measured.Read(o.profile, data, measured.Defaults{Model: "of one model"})
 	if err != nil {
-		return nil, fmt.Errorf("read -profile: %w", err)
+		return nil, fmt.Errorf("reading -profile: %w", err)
 	}
 	samples := make([]profile.Sample, len(rows))
 	for i, r := range rows {
@@ -66,7 +66,7 @@ func (o *options) measuredScores() (scores [][pal.NumClasses]pal.PMScore, err er
 	}
 	built, err := profile.Build(samples, o.rules.Calibration, nil)
 	if err != nil {
-		return nil, fmt.Errorf("calibrate the measurements in %s: %w", o.profile, err)
+		return nil, fmt.Errorf("calibrating the measurements in %s: %w", o.profile, err)
 	}
 	missing := ""
 	for _, g := range built.GPUs {

@@ -23,12 +23,12 @@ import (
 func (o *options) readNomad() (trace.Trace, []pal.Node, error) {
 	client, err := api.NewClient(api.DefaultConfig())
 	if err != nil {
-		return trace.Trace{}, nil, fmt.Errorf("connect to Nomad: %w", err)
+		return trace.Trace{}, nil, fmt.Errorf("connecting to Nomad: %w", err)
 	}
 	query := &api.QueryOptions{Namespace: "*", Params: map[string]string{"resources": "true", "meta": "true"}}
 	nodes, _, err := client.Nodes().List(query)
 	if err != nil {
-		return trace.Trace{}, nil, fmt.Errorf("list nodes: %w", err)
+		return trace.Trace{}, nil, fmt.Errorf("listing nodes: %w", err)
 	}
 	cluster, err := nomadNodes(nodes, o.rules.Calibration)
 	if err != nil {
@@ -36,7 +36,7 @@ func (o *options) readNomad() (trace.Trace, []pal.Node, error) {
 	}
 	c, err := pal.NewCluster(cluster, o.rules.Locality)
 	if err != nil {
-		return trace.Trace{}, nil, fmt.Errorf("read cluster: %w", err)
+		return trace.Trace{}, nil, fmt.Errorf("reading cluster: %w", err)
 	}
 	if o.fromHistory {
 		runs, err := o.Past(o.since, o.until)
@@ -44,11 +44,11 @@ func (o *options) readNomad() (trace.Trace, []pal.Node, error) {
 	}
 	jobs, _, err := client.Jobs().List(query)
 	if err != nil {
-		return trace.Trace{}, nil, fmt.Errorf("list jobs: %w", err)
+		return trace.Trace{}, nil, fmt.Errorf("listing jobs: %w", err)
 	}
 	allocs, _, err := client.Allocations().List(query)
 	if err != nil {
-		return trace.Trace{}, nil, fmt.Errorf("list allocations: %w", err)
+		return trace.Trace{}, nil, fmt.Errorf("listing allocations: %w", err)
 	}
 	return pastJobs(jobs, allocs, c), cluster, nil
 }
@@ -86,7 +86,7 @@ func nomadNodes(stubs []*api.NodeListStub, o profile.Options) ([]pal.Node, error
 		}
 	}
 	if len(nodes) == 0 {
-		return nil, fmt.Errorf("read cluster: no node has a GPU")
+		return nil, fmt.Errorf("reading cluster: no node has a GPU")
 	}
 	return nodes, calibrate(nodes, samples, o)
 }
@@ -98,7 +98,7 @@ func calibrate(nodes []pal.Node, samples []profile.Sample, o profile.Options) er
 	}
 	p, err := profile.Build(samples, o, nil)
 	if err != nil {
-		return fmt.Errorf("calibrate measurements: %w", err)
+		return fmt.Errorf("calibrating measurements: %w", err)
 	}
 	for _, n := range nodes {
 		for _, g := range n.Groups {

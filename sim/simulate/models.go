@@ -87,7 +87,7 @@ func (o *options) withSpeeds(t trace.Trace, nodes []pal.Node) (trace.Trace, erro
 		}
 		with, n := t.WithSpeeds(apps)
 		if n == 0 {
-			return t, fmt.Errorf("-speeds %q names no job of %s; the first is %q", o.speeds, t.Name, t.Jobs[0].Name)
+			return t, fmt.Errorf("-speeds %q has no job of %s; the first job is %q", o.speeds, t.Name, t.Jobs[0].Name)
 		}
 		t = with
 	}
@@ -108,7 +108,7 @@ func (o *options) withSpeeds(t trace.Trace, nodes []pal.Node) (trace.Trace, erro
 		names = slices.AppendSeq(names, maps.Keys(j.Speeds))
 	}
 	slices.Sort(names)
-	has := "-gpus does not name the models of the cluster"
+	has := "-gpus does not give the models of the cluster"
 	if len(o.fleet) > 0 || o.ofNomad() {
 		has = "the cluster has only GPUs of " + strings.Join(models, ", ")
 	}

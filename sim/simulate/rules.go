@@ -78,7 +78,7 @@ func (o *options) settle() error {
 			return err
 		}
 		if o.rules, err = f.PlacerConfig(); err != nil {
-			return fmt.Errorf("read %s: %w", strings.Join(o.config, ", "), err)
+			return fmt.Errorf("reading %s: %w", strings.Join(o.config, ", "), err)
 		}
 	}
 	if err := o.queueFlags.over(&o.rules); err != nil {

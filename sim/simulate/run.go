@@ -168,7 +168,7 @@ func (o *options) selected(t trace.Trace) (trace.Trace, error) {
 		all := t
 		tenants := slices.DeleteFunc(slices.Clone(all.Tenants()), func(name string) bool { return name == "" })
 		if t = all.Of(o.tenant); len(t.Jobs) == 0 && len(tenants) == 0 {
-			return t, fmt.Errorf("trace %q has no job of tenant %q: it names no tenants", all.Name, o.tenant)
+			return t, fmt.Errorf("trace %q has no job of tenant %q: the trace has no tenants", all.Name, o.tenant)
 		}
 		if len(t.Jobs) == 0 {
 			return t, fmt.Errorf("trace %q has no job of tenant %q; its largest tenants are %s", all.Name, o.tenant, strings.Join(tenants[:min(5, len(tenants))], ", "))

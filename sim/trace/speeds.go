@@ -90,12 +90,12 @@ func (t Trace) WithSpeeds(apps map[string]pal.Speeds) (Trace, int) {
 func ReadSpeeds(path string) (map[string]pal.Speeds, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("open speeds: %w", err)
+		return nil, fmt.Errorf("opening speeds: %w", err)
 	}
 	defer f.Close()
 	in, err := text(f)
 	if err != nil {
-		return nil, fmt.Errorf("read %q: %w", path, err)
+		return nil, fmt.Errorf("reading %q: %w", path, err)
 	}
 	rs, err := openRows(path, in)
 	if err != nil {
@@ -115,7 +115,7 @@ func ReadSpeeds(path string) (map[string]pal.Speeds, error) {
 		case err != nil:
 			return err
 		case app == "" || model == "":
-			return errors.New("the row names no application (model), or no GPU model")
+			return errors.New("the row has no application (model), or no GPU model")
 		case rate == 0:
 			return errors.New("the rate must be positive")
 		}

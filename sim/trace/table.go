@@ -172,7 +172,7 @@ func (t *table) read(b *book) error {
 			}
 		}
 		if r.ID == "" {
-			return errors.New("the row names no job")
+			return errors.New("the row has no job")
 		}
 		return b.add(&r, t)
 	})

@@ -168,7 +168,7 @@ func (t Trace) Notes() map[string]int {
 func ReadFile(path string) (Trace, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return Trace{}, fmt.Errorf("open trace: %w", err)
+		return Trace{}, fmt.Errorf("opening trace: %w", err)
 	}
 	defer f.Close()
 	return Read(path, f)
@@ -179,7 +179,7 @@ func Read(name string, r io.Reader) (Trace, error) {
 	t, b := Trace{Name: name}, newBook(name)
 	in, err := text(r)
 	if err != nil {
-		return t, fmt.Errorf("read trace %q: %w", name, err)
+		return t, fmt.Errorf("reading trace %q: %w", name, err)
 	}
 	if head, _ := in.Peek(headBytes); bytes.HasPrefix(bytes.TrimSpace(head), []byte("[")) || bytes.HasPrefix(bytes.TrimSpace(head), []byte("{")) {
 		return t, fmt.Errorf("%s:1: the file is JSON, not a table; for Slurm, use sacct -P instead of --json", name)

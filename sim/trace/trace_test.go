@@ -45,9 +45,9 @@ func TestErrorsNameTheLine(t *testing.T) {
 		"job_id,gpus,submit_time,duration,model\n0,1\n":                                                                   "f:2: the row has 2 fields, but the header has 5",
 		"job_id,gpus,submit_time,duration,model\n0,1,5,10,\"vgg19\n":                                                      `f:2: extraneous or missing " in quoted-field`,
 		"job_id,gpus,start_time,submit_time,duration\np,1,-2,5,1\n":                                                       `f:2: column "start_time": -2 is less than 0`,
-		"\xff\xfej\x00o\x00b\x00": `read trace "f": the file is UTF-16; save it as UTF-8`,
-		"PK\x03\x04rest":          `read trace "f": the file is a spreadsheet or a zip archive; save the table as CSV`,
-		"\x1f\x8bno gzip at all":  `read trace "f": unpack`,
+		"\xff\xfej\x00o\x00b\x00": `reading trace "f": the file is UTF-16; save it as UTF-8`,
+		"PK\x03\x04rest":          `reading trace "f": the file is a spreadsheet or a zip archive; save the table as CSV`,
+		"\x1f\x8bno gzip at all":  `reading trace "f": unpack`,
 	} {
 		if _, err := Read("f", strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want it to say %q", text, err, want)

@@ -45,10 +45,10 @@ func run(rendezvous, speeds, onSlurm string) (int, error) {
 	r.Rendezvous = rendezvous
 	text, err := os.ReadFile(speeds)
 	if err != nil {
-		return rank.ExitRefused, fmt.Errorf("read speeds: %w", err)
+		return rank.ExitRefused, fmt.Errorf("reading speeds: %w", err)
 	}
 	if err := json.Unmarshal(text, &r.Speeds); err != nil {
-		return rank.ExitRefused, fmt.Errorf("read speeds %q: %w", speeds, err)
+		return rank.ExitRefused, fmt.Errorf("reading speeds %q: %w", speeds, err)
 	}
 	return r.Run(ctx)
 }
@@ -57,7 +57,7 @@ func fromNomad(env func(string) string) (r rank.Rank, err error) {
 	r = rank.Rank{Job: env("NOMAD_JOB_ID"), Group: env("NOMAD_GROUP_NAME"), Node: env("PAL_NODE"),
 		GPUs: strings.Split(env("NVIDIA_VISIBLE_DEVICES"), ",")}
 	if r.Index, err = strconv.Atoi(env("NOMAD_ALLOC_INDEX")); err != nil {
-		return r, fmt.Errorf("read NOMAD_ALLOC_INDEX: %w", err)
+		return r, fmt.Errorf("reading NOMAD_ALLOC_INDEX: %w", err)
 	}
 	return r, nil
 }
@@ -66,15 +66,15 @@ func fromNomad(env func(string) string) (r rank.Rank, err error) {
 func fromSlurm(env func(string) string, path string) (r rank.Rank, err error) {
 	r = rank.Rank{Job: env("SLURM_JOB_NAME"), Group: "ranks", Node: env("SLURMD_NODENAME")}
 	if r.Index, err = strconv.Atoi(env("SLURM_PROCID")); err != nil {
-		return r, fmt.Errorf("read SLURM_PROCID: %w", err)
+		return r, fmt.Errorf("reading SLURM_PROCID: %w", err)
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return r, fmt.Errorf("read GPUs: %w", err)
+		return r, fmt.Errorf("reading GPUs: %w", err)
 	}
 	var nodes map[string][]string
 	if err := json.Unmarshal(text, &nodes); err != nil {
-		return r, fmt.Errorf("read GPUs %q: %w", path, err)
+		return r, fmt.Errorf("reading GPUs %q: %w", path, err)
 	}
 	ids := nodes[r.Node]
 	for number := range strings.SplitSeq(env("CUDA_VISIBLE_DEVICES"), ",") {

@@ -129,7 +129,7 @@ func (c *campaign) takeUp() error {
 		return err
 	}
 	if err := c.report.sameAs(before); err != nil {
-		return fmt.Errorf("resume %q: %w", c.JSON, err)
+		return fmt.Errorf("resuming %q: %w", c.JSON, err)
 	}
 	c.report.Commit = commits(before.Commit, c.report.Commit)
 	c.report.Runs = before.Runs

@@ -24,10 +24,10 @@ func readReport(path string) (*report, error) {
 	}
 	for _, l := range r.Runs {
 		if len(l.Raw) == 0 {
-			return nil, fmt.Errorf("read results %q: scheduler %q has no raw results", path, l.Scheduler)
+			return nil, fmt.Errorf("reading results %q: scheduler %q has no raw results", path, l.Scheduler)
 		}
 		if l.Population == "" {
-			return nil, fmt.Errorf("read results %q: scheduler %q has no population: the file was written by an older version", path, l.Scheduler)
+			return nil, fmt.Errorf("reading results %q: scheduler %q has no population: the file was written by an older version", path, l.Scheduler)
 		}
 		l.gpus = r.GPUs
 		l.summarize(r)

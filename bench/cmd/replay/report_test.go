@@ -118,7 +118,7 @@ func TestReportIsReadAgain(t *testing.T) {
 
 func TestReadReportRefuses(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]string{"{": "read results", `{"runs":[{"scheduler":"x"}]}`: `scheduler "x" has no raw results`,
+	for text, want := range map[string]string{"{": "reading results", `{"runs":[{"scheduler":"x"}]}`: `scheduler "x" has no raw results`,
 		`{"runs":[{"scheduler":"x","raw":[{"jobs":[]}]}]}`: "written by an older version"} {
 		path := filepath.Join(t.TempDir(), "r.json")
 		if err := command.Write(runsFile(path), []byte(text)); err != nil {

@@ -253,14 +253,14 @@ func (b *bed) forget(ctx context.Context, name string) error {
 	}
 	jobs, _, err := b.api.Jobs().PrefixList(name + "-")
 	if err != nil {
-		return fmt.Errorf("list the jobs %s-*: %w", name, err)
+		return fmt.Errorf("listing the jobs %s-*: %w", name, err)
 	}
 	err = fromAllSides(len(jobs), func(i int) error { return b.Deregister(ctx, jobs[i].ID, true) })
 	if err := errors.Join(err, b.settle(ctx)); err != nil {
 		return err
 	}
 	if err := b.api.System().GarbageCollect(); err != nil {
-		return fmt.Errorf("collect garbage after the jobs %s-*: %w", name, err)
+		return fmt.Errorf("collecting garbage after the jobs %s-*: %w", name, err)
 	}
 	return b.settle(ctx)
 }
@@ -363,7 +363,7 @@ func (b *bed) submit(ctx context.Context, h how, j *api.Job) (time.Time, error) 
 	began := time.Now()
 	_, _, err := at.Jobs().Register(j, (&api.WriteOptions{}).WithContext(ctx))
 	if err != nil {
-		return began, fmt.Errorf("register %q: %w", *j.ID, err)
+		return began, fmt.Errorf("registering %q: %w", *j.ID, err)
 	}
 	return began, nil
 }

@@ -38,7 +38,7 @@ func (b *bed) profile(ctx context.Context, name string) (stop func() error) {
 func (b *bed) writeProfile(ctx context.Context, name string) error {
 	text, err := b.api.Agent().CPUProfile(api.PprofOptions{Seconds: profileSeconds}, (&api.QueryOptions{}).WithContext(ctx))
 	if err != nil {
-		return fmt.Errorf("profile Nomad's server: %w", err)
+		return fmt.Errorf("profiling Nomad's server: %w", err)
 	}
 	return command.Write(filepath.Join(b.o.profiles, name), text)
 }

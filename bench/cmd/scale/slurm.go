@@ -111,7 +111,7 @@ func (b *slurmBed) runs(ctx context.Context, id string) (last time.Time, err err
 			return last, err
 		}
 		if err := cluster.Pause(ctx, 10*time.Millisecond); err != nil {
-			return last, fmt.Errorf("wait for task %d of %q: %w%s", i, id, err, b.Output(id))
+			return last, fmt.Errorf("waiting for task %d of %q: %w%s", i, id, err, b.Output(id))
 		}
 	}
 	return last, nil

@@ -32,7 +32,7 @@ func (b *bed) use(ctx context.Context) error {
 	for {
 		s, _, err := b.api.Jobs().Summary(*j.ID, q)
 		if err != nil {
-			return fmt.Errorf("read the summary of job %q: %w", *j.ID, err)
+			return fmt.Errorf("reading the summary of job %q: %w", *j.ID, err)
 		}
 		switch g := s.Summary["use"]; {
 		case g.Running == b.nodes:

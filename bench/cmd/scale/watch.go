@@ -56,7 +56,7 @@ func (b *bed) watch(ctx context.Context) (*watcher, error) {
 		if ctx.Err() != nil {
 			return
 		}
-		w.fail(errors.New("follow allocations: Nomad repeatedly closed the event stream"))
+		w.fail(errors.New("following allocations: Nomad repeatedly closed the event stream"))
 	}()
 	return w, nil
 }
@@ -84,7 +84,7 @@ func (b *bed) allocations(ctx context.Context, from uint64) (io.ReadCloser, erro
 	q := (&api.QueryOptions{Params: map[string]string{"topic": "Allocation:*", "index": strconv.FormatUint(from, 10)}}).WithContext(ctx)
 	body, err := b.api.Raw().Response("/v1/event/stream", q)
 	if err != nil {
-		return nil, fmt.Errorf("follow allocations: %w", err)
+		return nil, fmt.Errorf("following allocations: %w", err)
 	}
 	return body, nil
 }

@@ -87,7 +87,7 @@ func read(ctx context.Context, url string, into any) error {
 	case err != nil:
 		return err
 	case status != http.StatusOK:
-		return fmt.Errorf("read %q: status %d", url, status)
+		return fmt.Errorf("reading %q: status %d", url, status)
 	}
 	return json.Unmarshal([]byte(text), into)
 }
@@ -98,7 +98,7 @@ func actual(ctx context.Context, c *api.Client) (world, error) {
 	w := newWorld()
 	jobs, _, err := c.Jobs().List((&api.QueryOptions{}).WithContext(ctx))
 	if err != nil {
-		return w, fmt.Errorf("list jobs: %w", err)
+		return w, fmt.Errorf("listing jobs: %w", err)
 	}
 	for _, j := range jobs {
 		if !j.Stop && j.Status != "dead" && wanted(j) {
@@ -108,7 +108,7 @@ func actual(ctx context.Context, c *api.Client) (world, error) {
 	q := &api.QueryOptions{Params: map[string]string{"resources": "true"}}
 	allocs, _, err := c.Allocations().List(q.WithContext(ctx))
 	if err != nil {
-		return w, fmt.Errorf("list allocations: %w", err)
+		return w, fmt.Errorf("listing allocations: %w", err)
 	}
 	for _, a := range allocs {
 		if cluster.Ended(a) {

@@ -45,7 +45,7 @@ func (s *soak) looks(ctx context.Context) error {
 		say(l.String())
 		if k%collectEvery == 0 {
 			if err := s.API().System().GarbageCollect(); err != nil {
-				return fmt.Errorf("collect garbage: %w", err)
+				return fmt.Errorf("collecting garbage: %w", err)
 			}
 		}
 	}
@@ -87,7 +87,7 @@ func (s *soak) lookOnce(ctx context.Context) (look, map[string]string, error) {
 	}
 	vars, _, err := s.API().Variables().PrefixList("nomad-pal/", (&api.QueryOptions{}).WithContext(ctx))
 	if err != nil {
-		return l, drift, fmt.Errorf("list variables: %w", err)
+		return l, drift, fmt.Errorf("listing variables: %w", err)
 	}
 	l.Variables = len(vars)
 	return l, drift, nil
@@ -122,7 +122,7 @@ func (s *soak) causes(ctx context.Context) (map[string]int, error) {
 	}
 	var failures []struct{ Cause, Reason string }
 	if err := json.Unmarshal([]byte(v.Items["json"]), &failures); err != nil {
-		return nil, fmt.Errorf("read the placer's failures: %w", err)
+		return nil, fmt.Errorf("reading the placer's failures: %w", err)
 	}
 	n := map[string]int{}
 	for _, f := range failures {

@@ -76,8 +76,8 @@ func commands(ui cli.Ui) map[string]cli.CommandFactory {
 	return out
 }
 
-// unknownCommand returns the error text for an unknown command, with the most similar name. For a
-// known command, it returns "".
+// unknownCommand returns the error text for an unknown command. The text suggests the most similar
+// command. For a known command, unknownCommand returns "".
 func unknownCommand(args []string, commands map[string]cli.CommandFactory) string {
 	if len(args) == 0 || strings.HasPrefix(args[0], "-") || commands[args[0]] != nil {
 		return ""
@@ -134,7 +134,7 @@ Usage: nomad-device-pal <command> [options]
 
 Commands:`
 
-// help returns the binary's help text, with the synopsis of each command.
+// help returns the binary's help text, which contains the synopsis of each command.
 func help(commands map[string]cli.CommandFactory) string {
 	var b strings.Builder
 	b.WriteString(introduction + "\n")

@@ -146,7 +146,7 @@ export function mark(job) {
 export const nameOf = j => `${j.namespace}/${j.job}`;
 export const marked = j => h("span", {className: "job"}, mark(nameOf(j)), jobLink(j));
 // owner shows the user that a job names.
-export const owner = user => user || h("span", {className: "soft", title: "The job names no user (pal_user)"}, "(none)");
+export const owner = user => user || h("span", {className: "soft", title: "The job has no user (pal_user)"}, "(none)");
 
 // events returns the last events of the placer, the latest first. The agent sends them as lines of JSON.
 export async function events(q) {

@@ -165,7 +165,7 @@ func (c *testCluster) mendsServers(f *advice.Followed) {
 	there := []string{"-address=" + between.URL}
 	set := func(path, answer string) func() { return func() { answers[path] = answer } }
 	for _, of := range []broken{
-		{check: "nomad", says: "name one of these regions (-region or NOMAD_REGION)", args: []string{"-region=mars"}, then: there, becomes: query.OK},
+		{check: "nomad", says: "choose one of these regions (-region or NOMAD_REGION)", args: []string{"-region=mars"}, then: there, becomes: query.OK},
 		{check: "nomad", says: "nomad server members, and the logs of the servers", before: set(leader, ""), follow: func() { delete(answers, leader) }, becomes: query.OK},
 		{check: "nomad", says: "nomad server members", before: set(leader, `""`), follow: func() { delete(answers, leader) }, becomes: query.OK},
 		{check: "reading nomad", says: query.NextServers, before: set("/v1/jobs", ""), follow: func() { delete(answers, "/v1/jobs") }},

@@ -45,12 +45,12 @@ func adviceOnTyping(t *testing.T, f *advice.Followed) {
 		t.Fatal(said)
 	}
 	for _, of := range []typed{
-		{wrong: []string{"release"}, says: "name one job, or use -all", right: []string{"release", "-all", "-gate-only"}},
-		{wrong: []string{"release"}, says: "name one job, or use -all", right: []string{"release", "-gate-only", "train"}},
+		{wrong: []string{"release"}, says: "give one job, or use -all", right: []string{"release", "-all", "-gate-only"}},
+		{wrong: []string{"release"}, says: "give one job, or use -all", right: []string{"release", "-gate-only", "train"}},
 		{wrong: []string{"quarantine", "-lift", "GPU-1-"}, says: "type more of the id", right: []string{"quarantine", "-lift", "GPU-1-0"}, shows: "Lifted the quarantine of GPU-1-0"},
-		{wrong: []string{"quarantine", "-lift"}, says: "name GPUs, or use -all", right: []string{"quarantine", "-lift", "-all"}, shows: "GPU-1-1"},
-		{wrong: []string{"measure", "-dry-run"}, says: "name nodes or GPUs, or use -all", right: []string{"measure", "-dry-run", "-all"}},
-		{wrong: []string{"measure", "-dry-run"}, says: "name nodes or GPUs, or use -all", right: []string{"measure", "-dry-run", "node-0"}},
+		{wrong: []string{"quarantine", "-lift"}, says: "give GPU ids, or use -all", right: []string{"quarantine", "-lift", "-all"}, shows: "GPU-1-1"},
+		{wrong: []string{"measure", "-dry-run"}, says: "give nodes or GPUs, or use -all", right: []string{"measure", "-dry-run", "-all"}},
+		{wrong: []string{"measure", "-dry-run"}, says: "give nodes or GPUs, or use -all", right: []string{"measure", "-dry-run", "node-0"}},
 		{wrong: []string{"queu"}, says: `did you mean "queue"?`, right: []string{"queue"}},
 		{wrong: []string{"profile", "shw"}, says: `did you mean "profile show"?`, right: []string{"profile", "show", "-help"}},
 		{wrong: []string{"queue", "-limt=1"}, says: "did you mean -limit?", right: []string{"queue", "-limit=1"}},
@@ -63,14 +63,14 @@ func adviceOnTyping(t *testing.T, f *advice.Followed) {
 		{wrong: []string{"agent", "-check-config", "-config=" + misspelt}, says: `Did you mean "queue"?`, right: []string{"agent", "-check-config", "-config=" + placed}},
 		{wrong: []string{"init", "-o", site}, says: "use -force to overwrite", right: []string{"init", "-o", site, "-force"}},
 		{wrong: []string{"init", "-o", site}, says: "or -o for another folder", right: []string{"init", "-o", t.TempDir()}},
-		{wrong: []string{"profile", "build"}, says: "name files, or use -cluster", right: []string{"profile", "build", "-model=M", foreign}},
-		{wrong: []string{"profile", "build"}, says: "name files, or use -cluster", right: []string{"profile", "build", "-cluster", own}},
+		{wrong: []string{"profile", "build"}, says: "give files, or use -cluster", right: []string{"profile", "build", "-model=M", foreign}},
+		{wrong: []string{"profile", "build"}, says: "give files, or use -cluster", right: []string{"profile", "build", "-cluster", own}},
 		{wrong: []string{"profile", "build", foreign}, says: "add a column model, or use -model", right: []string{"profile", "build", "-model=M", foreign}},
 		{wrong: []string{"profile", "build", foreign}, says: "add a column model, or use -model", right: []string{"profile", "build", modelled}},
 		{wrong: []string{"profile", "import", modelled}, says: "Check the ids with nomad-pal gpus, or use -allow-unknown", right: []string{"profile", "import", "-allow-unknown", modelled}},
 		{wrong: []string{"profile", "import", modelled}, says: "Check the ids with nomad-pal gpus", right: []string{"profile", "import", own}, before: func() { c.does("gpus") }},
-		{wrong: []string{"profile", "import"}, says: "name files to import, or use -delete and -name", right: []string{"profile", "import", own}},
-		{wrong: []string{"profile", "import"}, says: "name files to import, or use -delete and -name", right: []string{"profile", "import", "-delete", "-name=times"}},
+		{wrong: []string{"profile", "import"}, says: "give files to import, or use -delete and -name", right: []string{"profile", "import", own}},
+		{wrong: []string{"profile", "import"}, says: "give files to import, or use -delete and -name", right: []string{"profile", "import", "-delete", "-name=times"}},
 	} {
 		c.follows(f, of)
 	}
@@ -360,7 +360,7 @@ func adviceOnHardware(t *testing.T, f *advice.Followed) {
 
 	target := &measureTarget{measuredGPU: measuredGPU{GPU: "GPU-0-0"}, node: &api.Node{ID: "n", NodePool: "default", Drivers: map[string]*api.DriverInfo{"java": {Detected: true, Healthy: true}}}}
 	key := measureKey("default", "GPU-0-0")
-	if _, err := (measureOptions{}).measureJob(key, target); err == nil || !f.Add(err.Error(), "enable one of them in the client's configuration, or name another driver with -driver") {
+	if _, err := (measureOptions{}).measureJob(key, target); err == nil || !f.Add(err.Error(), "enable one of them in the client's configuration, or choose another driver with -driver") {
 		t.Errorf("no driver: %v", err)
 	}
 	if _, err := (measureOptions{driver: "java"}).measureJob(key, target); err != nil {

@@ -272,7 +272,7 @@ func childrenLives() map[string]life {
 	}
 	return map[string]life{
 		"comes after a template": {
-			comes: after, job: "b", says: "name one of its runs",
+			comes: after, job: "b", says: "give the id of one of its runs",
 			follow: func(w *bed.World) {
 				dispatch(w)
 				edit("b", func(j *api.Job) { j.Meta["pal_after"] = childOf(w) })(w)

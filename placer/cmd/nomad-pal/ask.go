@@ -142,9 +142,9 @@ func (a *answers) connect() error {
 	if err := agent.Unprotected(a.address, published, cfg.TLSConfig); err != nil && !a.b.tokenPlain && (cfg.SecretID != "" || cfg.HttpAuth != nil) {
 		switch {
 		case published && cfg.TLSConfig.Insecure:
-			return fails("leave out -tls-skip-verify, and name the CA of the agent's certificate (-ca-cert)", err)
+			return fails("leave out -tls-skip-verify, and give the CA of the agent's certificate (-ca-cert)", err)
 		case strings.HasPrefix(a.address, "https:"):
-			return fails("name the CA of the agent's certificate (-ca-cert) or, if you trust the address, set NOMAD_PAL_ADDR="+a.address, err)
+			return fails("give the CA of the agent's certificate (-ca-cert) or, if you trust the address, set NOMAD_PAL_ADDR="+a.address, err)
 		}
 		return fails("give the agent a certificate, or send the token unprotected (-pal-token-plain)", err)
 	}

@@ -44,7 +44,7 @@ func runCancel(b *base, args []string) int {
 	case *mine && b.namespace == "*":
 		return b.fail(fmt.Errorf("stopping jobs: -mine works in a single namespace, not in namespace *"))
 	case !*mine && len(ids) == 0:
-		return b.fail(fmt.Errorf("stopping jobs: no job is named; name one or use -mine"))
+		return b.fail(fmt.Errorf("stopping jobs: no job is given; give one or use -mine"))
 	}
 	client, err := b.client()
 	if err != nil {

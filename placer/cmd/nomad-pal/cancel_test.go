@@ -46,8 +46,11 @@ func TestCancelOfAnArray(t *testing.T) {
 		}
 		ids = append(ids, child.DispatchedJobID)
 	}
-	if code, _, said := c.does("logs", "array"); code != 1 || !strings.Contains(said, `job "array" is parameterized or periodic: name one of its runs (`+ids[3]+", ") {
+	if code, _, said := c.does("logs", "array"); code != 1 || !strings.Contains(said, `job "array" is parameterized or periodic: give the id of one of its runs (`+ids[3]+", ") {
 		t.Errorf("logs of an array: %d %s", code, said)
+	}
+	if _, _, said := c.does("logs", ids[3]); !strings.Contains(said, ids[3]) || strings.Contains(said, "is parameterized or periodic") {
+		t.Errorf("logs of a run of the array: %s", said)
 	}
 	if _, _, err := jobs.Deregister(ids[3], false, nil); err != nil {
 		t.Fatal(err)
@@ -62,7 +65,7 @@ func TestCancelOfAnArray(t *testing.T) {
 		}
 	}
 	for args, want := range map[string]string{
-		"cancel":                       "stopping jobs: no job is named",
+		"cancel":                       "stopping jobs: no job is given",
 		"cancel arrayed none":          `no job "none" in namespace "default"`,
 		"cancel -namespace=no arrayed": `no namespace "no"`,
 	} {

@@ -29,7 +29,7 @@ and GPUs. It writes no file: you choose where to put the script.
 // completeCommand is the hidden command that the scripts call for candidates.
 const completeCommand = "__complete"
 
-// completionScripts are the scripts with which shells request candidates. The scripts pass all
+// completionScripts are scripts for shells. They request candidates from this binary, and pass all
 // words up to the cursor; the user has not finished the last of these words.
 var completionScripts = map[string]string{
 	"bash": `_nomad_pal() {
@@ -57,7 +57,7 @@ func runCompletion(b *base, args []string) int {
 	}
 	script, ok := completionScripts[rest[0]]
 	if !ok {
-		return b.fail(fmt.Errorf("no completion for shell %q (one of bash, fish, zsh)", rest[0]))
+		return b.fail(fmt.Errorf("no completion for shell %q, only for bash, fish and zsh", rest[0]))
 	}
 	b.write(script)
 	return 0

@@ -107,7 +107,7 @@ func checkReach(client *nomad.Client) query.Check {
 	_, answered := errors.AsType[api.UnexpectedResponseError](err)
 	switch {
 	case nomad.NoRegion(err):
-		return query.Check{Name: "nomad", Verdict: query.Fail, Found: fmt.Sprintf("%s answers: %v", address, err), Next: "name one of these regions (-region or NOMAD_REGION)"}
+		return query.Check{Name: "nomad", Verdict: query.Fail, Found: fmt.Sprintf("%s answers: %v", address, err), Next: "choose one of these regions (-region or NOMAD_REGION)"}
 	case answered:
 		return query.Check{Name: "nomad", Verdict: query.Fail, Found: fmt.Sprintf("%s answers: %v", address, err), Next: cmp.Or(remedyTLS(err), "nomad server members, and the logs of the servers: more than half of them must be up and reach each other")}
 	case err != nil:
@@ -141,7 +141,7 @@ func checkAgent(b *base, client *nomad.Client) query.Check {
 	case a.Unknown != "":
 		return query.Check{Name: "agent", Verdict: query.Warn, Found: "not known: " + a.Unknown}
 	case a.Idle() && a.Agent == "":
-		return query.Check{Name: "agent", Verdict: query.Fail, Found: idleSentence(a, time.Now()), Next: "start an agent: nomad-pal agent; if one runs whose configuration sets nomad { namespace }, name this namespace (-pal-namespace)"}
+		return query.Check{Name: "agent", Verdict: query.Fail, Found: idleSentence(a, time.Now()), Next: "start an agent: nomad-pal agent; if one runs whose configuration sets nomad { namespace }, give this namespace (-pal-namespace)"}
 	case a.Idle():
 		return query.Check{Name: "agent", Verdict: query.Fail, Found: idleSentence(a, time.Now()), Next: "start the agent, or look at its log: nomad-pal agent"}
 	case a.Version != version.Human():

@@ -52,7 +52,7 @@ Explain Options:
 	"Who uses this GPU, and how fast is it?", "nomad-pal explain GPU-8d3f1c02",
 ), exitCodes, outputOptions, generalOptions)
 
-// explained is the output of `nomad-pal explain`.
+// explained is the JSON object that `nomad-pal explain -json` prints.
 type explained struct {
 	// Kind is job, allocation, gpu or node.
 	Kind string `json:"kind"`

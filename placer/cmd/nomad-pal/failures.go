@@ -28,7 +28,7 @@ and all quarantined GPUs.
 	"Failures and GPU hours lost, by cause:", "nomad-pal failures -t '{{range $c, $s := .causes}}{{$c}} {{$s}} {{end}}'",
 ), outputOptions, generalOptions)
 
-// failureReport is the output of `nomad-pal failures`.
+// failureReport is the JSON object that `nomad-pal failures -json` prints.
 type failureReport struct {
 	Causes     map[failure.Cause]causeSum    `json:"causes"`     // sums of Failures by cause
 	Failures   []failure.Failure             `json:"failures"`   // the latest failures, the oldest first

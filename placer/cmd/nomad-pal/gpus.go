@@ -172,7 +172,7 @@ func printSpeeds(b *base, speeds []ledger.ModelSpeed, least int) {
 	}
 }
 
-// gpuState returns a GPU's state, coloured, with the reason if there is one.
+// gpuState returns a GPU's state in colour, and its reason if there is one.
 func gpuState(g query.GPU) painted {
 	p := painted{plain, string(g.State)}
 	switch {

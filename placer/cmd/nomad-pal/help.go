@@ -107,8 +107,8 @@ var ofSlurm = map[string]string{
 	"sshare": "status", "list": "status", "ls": "status", "jobs": "status", "ps": "status", "sacctmgr": "status", "scontrol": "explain", "show": "explain", "describe": "explain", "sdiag": "doctor",
 }
 
-// unknownCommand returns an error text for an unknown command, with a suggestion; "" if the command
-// exists.
+// unknownCommand returns an error text for an unknown command; "" if the command exists. If there
+// is a similar command, the text suggests it.
 func unknownCommand(args []string, commands map[string]cli.CommandFactory) string {
 	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
 		return ""
@@ -178,7 +178,7 @@ func remedyTLS(err error) string {
 	case invalid.Cert != nil && invalid.Reason == x509.Expired:
 		return "renew its certificate, and make the server load the new one; or, if the certificate is still valid, correct this machine's clock"
 	case errors.As(err, new(x509.UnknownAuthorityError)):
-		return "name the CA of its certificate (-ca-cert)"
+		return "give the CA of its certificate (-ca-cert)"
 	case errors.As(err, new(x509.HostnameError)):
 		return "use a name in the address for which the certificate is valid"
 	case strings.Contains(text, "server gave HTTP response to HTTPS client"):

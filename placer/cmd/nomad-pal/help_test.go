@@ -158,11 +158,11 @@ func TestTypedWrong(t *testing.T) {
 		"status train":                 "nomad-pal status takes 0 arguments, got 1: nomad-pal explain shows one job; see -help",
 		"queue train":                  "nomad-pal queue takes 0 arguments, got 1: nomad-pal explain shows one job; see -help",
 		"gpus train":                   "nomad-pal gpus takes 0 arguments, got 1; see -help",
-		"queue -class E":               `-class: application class "E" is unknown (one of A, B, C, D)`,
+		"queue -class E":               `-class: application class "E" is unknown; it must be one of A, B, C, D`,
 		"queue -limit -1":              "-limit -1 is negative; 0 shows all",
 		"events -limit -5":             "-limit -5 is negative; 0 shows all",
-		"release -all train":           "name one job, or use -all",
-		"release one two":              "name one job, or use -all",
+		"release -all train":           "give one job, or use -all",
+		"release one two":              "give one job, or use -all",
 		"release train -gate-only":     "options go before arguments: nomad-pal release -gate-only train",
 		"quarantine -lift GPU-1 -json": "options go before arguments: nomad-pal quarantine -lift -json GPU-1",
 	} {
@@ -221,7 +221,7 @@ func TestCompletion(t *testing.T) {
 			return slices.Equal(strings.Fields(out), s.want)
 		})
 	}
-	if code, _, said := c.does("completion", "tcsh"); code != 1 || !strings.Contains(said, `"tcsh" (one of bash, fish, zsh)`) {
+	if code, _, said := c.does("completion", "tcsh"); code != 1 || !strings.Contains(said, `"tcsh", only for bash, fish and zsh`) {
 		t.Errorf("%d %s", code, said)
 	}
 	took := patience.Stopwatch()

@@ -162,7 +162,7 @@ func control(b *base, ids []string, in agent.ControlRequest, done string, what .
 func someJobs(b *base, fs *flag.FlagSet, args []string) (ids []string, ok bool) {
 	ids, ok = b.parse(fs, args, anyArgs)
 	if ok && len(ids) == 0 {
-		b.fail(errors.New("name at least one job; see nomad-pal " + fs.Name() + " -help"))
+		b.fail(errors.New("give at least one job; see nomad-pal " + fs.Name() + " -help"))
 		return nil, false
 	}
 	return ids, ok

@@ -45,7 +45,7 @@ func TestHold(t *testing.T) {
 	if _, out, said := c.does("explain", "train"); !strings.Contains(out, "held by ") {
 		t.Errorf("%s%s", out, said)
 	}
-	if code, _, said := c.does("hold"); code != 1 || !strings.Contains(said, "name at least one job; see nomad-pal hold -help") {
+	if code, _, said := c.does("hold"); code != 1 || !strings.Contains(said, "give at least one job; see nomad-pal hold -help") {
 		t.Errorf("%d %s", code, said)
 	}
 	for args, want := range map[string]string{
@@ -171,7 +171,7 @@ func TestMine(t *testing.T) {
 	c := newCluster(t)
 	c.agent("", "http {\n  bind_port = 0\n}\n")
 	t.Setenv(userVariable, "nobody")
-	if _, _, said := c.does("queue", "-mine"); !strings.Contains(said, "Note: no job names nobody as its user") {
+	if _, _, said := c.does("queue", "-mine"); !strings.Contains(said, "Note: no job has nobody as its user") {
 		t.Error(said)
 	}
 	t.Setenv(userVariable, "anna")
@@ -219,7 +219,7 @@ func TestMine(t *testing.T) {
 	} {
 		c.until(q.want, func() bool { _, out, _ := c.does(strings.Fields(q.args)...); return out == q.want })
 	}
-	if code, _, said := c.does("cancel"); code != 1 || !strings.Contains(said, "no job is named; name one or use -mine") {
+	if code, _, said := c.does("cancel"); code != 1 || !strings.Contains(said, "no job is given; give one or use -mine") {
 		t.Errorf("%d %s", code, said)
 	}
 }
@@ -249,10 +249,10 @@ func TestOperatorsQuarantine(t *testing.T) {
 		t.Fatal(out, said)
 	}
 	for args, want := range map[string]string{
-		"quarantine -reason x":                 "name at least one GPU",
+		"quarantine -reason x":                 "give at least one GPU",
 		"quarantine -reason x GPU-":            `"GPU-" matches 8 GPUs`,
 		"quarantine -reason x -lift GPU-1-3":   "-reason cannot be combined with -lift",
-		"quarantine GPU-1-3":                   "naming GPUs requires -reason or -lift",
+		"quarantine GPU-1-3":                   "GPU ids require -reason or -lift",
 		"quarantine -reason= GPU-1-3":          "-reason must have 1 to 200 bytes",
 		"quarantine -time 2h":                  "-time requires -reason",
 		"quarantine -reason x -time y GPU-1-3": `-time "y" is not a positive duration`,

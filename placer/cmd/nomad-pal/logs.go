@@ -137,7 +137,7 @@ func member(a *api.AllocationListStub) string { return fmt.Sprintf("%s[%d]", a.T
 // members.
 func (l *logs) fits(job *api.Job) error {
 	if job.IsParameterized() || job.IsPeriodic() {
-		return fmt.Errorf("job %q is parameterized or periodic: name one of its runs (%s)", l.key.ID, cmp.Or(firstOf(l.runs()), "none yet"))
+		return fmt.Errorf("job %q is parameterized or periodic: give the id of one of its runs (%s)", l.key.ID, cmp.Or(firstOf(l.runs()), "none yet"))
 	}
 	var members, tasks []string
 	for _, g := range job.TaskGroups {

@@ -108,7 +108,7 @@ func runMeasure(b *base, args []string) int {
 	}
 	switch {
 	case o.all == (len(names) > 0):
-		return b.fail(errors.New("name nodes or GPUs, or use -all; see nomad-pal measure -help"))
+		return b.fail(errors.New("give nodes or GPUs, or use -all; see nomad-pal measure -help"))
 	case b.given("at-most") && o.atMost < 1:
 		return b.fail(fmt.Errorf("-at-most=%d: at least one GPU is needed", o.atMost))
 	case b.given("wait") && o.wait < 0:
@@ -231,8 +231,8 @@ func selectGPUs(nodes map[string]*api.Node, names []string) ([]*measureTarget, e
 	return ts, nil
 }
 
-// newMeasureTarget returns the target for a GPU, with the outcome skipped if the GPU cannot be
-// measured.
+// newMeasureTarget returns the target for a GPU. If the GPU cannot be measured, the target's
+// outcome is skipped.
 func newMeasureTarget(n *api.Node, d *api.NodeDeviceResource, g *api.NodeDevice) *measureTarget {
 	t := &measureTarget{measuredGPU: measuredGPU{GPU: g.ID, Node: n.Name, Outcome: gpuReady}, node: n, model: d.Name}
 	t.before, _ = accountOf(d, g.ID)

@@ -74,7 +74,7 @@ func (o measureOptions) driverOn(n *api.Node) (string, error) {
 	if name := firstHealthy(n.Drivers, drivers...); name != "" {
 		return name, nil
 	}
-	return "", fmt.Errorf("none of these drivers is healthy on its node: %s; enable one of them in the client's configuration, or name another driver with -driver", strings.Join(drivers, ", "))
+	return "", fmt.Errorf("none of these drivers is healthy on its node: %s; enable one of them in the client's configuration, or choose another driver with -driver", strings.Join(drivers, ", "))
 }
 
 // firstHealthy returns the first of the named task drivers that is healthy on a node, or "" if none

@@ -40,7 +40,7 @@ type measureRun struct {
 	b       *base
 	o       measureOptions
 	client  *nomad.Client
-	seen    *query.Snapshot // the last state read from Nomad
+	seen    *query.Snapshot // the latest state read from Nomad
 	targets []*measureTarget
 	began   time.Time
 }
@@ -237,7 +237,7 @@ func (r *measureRun) end(t *measureTarget, o measureOutcome, why string) {
 	r.progress(t, text)
 }
 
-// look reads what has changed in Nomad since the last poll, and updates the targets.
+// look reads what has changed in Nomad since the previous poll, and updates the targets.
 func (r *measureRun) look() error {
 	if slices.ContainsFunc(r.targets, func(t *measureTarget) bool { return t.registered.IsZero() && !t.over() }) {
 		if err := r.lookHolders(); err != nil {

@@ -265,7 +265,7 @@ func TestMeasureSaysWhyNot(t *testing.T) {
 		t.Errorf("exit code %d, %d GPUs\n%s", code, len(out), errs)
 	}
 	for text, args := range map[string][]string{
-		"name nodes or GPUs, or use -all":                      {"measure"},
+		"give nodes or GPUs, or use -all":                      {"measure"},
 		`"nope" is neither a node with GPUs nor a GPU`:         {"measure", "nope"},
 		"-at-most=0: at least one GPU is needed":               {"measure", "-all", "-at-most=0"},
 		`no namespace "teams"`:                                 {"measure", "-namespace=teams", "-all"},

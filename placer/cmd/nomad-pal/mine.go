@@ -51,7 +51,7 @@ func (b *base) mine(client *nomad.Client, jobs []model.JobStatus) ([]model.JobSt
 	said := slices.ContainsFunc(jobs, func(j model.JobStatus) bool { return j.User != "" })
 	mine := slices.DeleteFunc(jobs, func(j model.JobStatus) bool { return j.User != name })
 	if len(mine) == 0 && !said {
-		b.complain(fmt.Sprintf("Note: no job names %s as its user. The meta %s names a job's user; nomad-pal run adds it if %s is set", name, rewrite.UserHint, userVariable))
+		b.complain(fmt.Sprintf("Note: no job has %s as its user. The meta %s is a job's user; nomad-pal run adds it if %s is set", name, rewrite.UserHint, userVariable))
 	}
 	return mine, nil
 }

@@ -353,7 +353,7 @@ func TestTLSIsExplained(t *testing.T) {
 		options []string
 		says    string // "" if the server answers
 	}{
-		{secure.URL, nil, "name the CA of its certificate (-ca-cert)"},
+		{secure.URL, nil, "give the CA of its certificate (-ca-cert)"},
 		{secure.URL, trust, ""},
 		{strings.Replace(secure.URL, "127.0.0.1", "localhost", 1), trust, "use a name in the address for which the certificate is valid"},
 		{strings.Replace(plain.URL, "http:", "https:", 1), trust, "write http:// in the address, because the server does not use TLS"},
@@ -375,7 +375,7 @@ func TestTLSIsExplained(t *testing.T) {
 	}
 	host, _ := os.Hostname()
 	c.beat(store.Heartbeat{Agent: host + "/1", Since: time.Now(), Worked: time.Now(), Address: strings.Replace(secure.URL, "127.0.0.1", "0.0.0.0", 1)})
-	if _, _, said := c.does("queue", "-token", "secret", "-tls-skip-verify"); !strings.Contains(said, "leave out -tls-skip-verify, and name the CA of the agent's certificate (-ca-cert)") {
+	if _, _, said := c.does("queue", "-token", "secret", "-tls-skip-verify"); !strings.Contains(said, "leave out -tls-skip-verify, and give the CA of the agent's certificate (-ca-cert)") {
 		t.Errorf("a published address, not verified: %s", said)
 	}
 	const advertise = "set NOMAD_PAL_ADDR, or http { advertise } in the agent's configuration, to an address for which the agent's certificate is valid"

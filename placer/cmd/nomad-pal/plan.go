@@ -40,7 +40,7 @@ Nomad refuses. (As with nomad job plan, 1 means that allocations would be made.)
 	"In a script:", "nomad-pal plan -t '{{.state}}: {{.reason.text}}' train.nomad.hcl",
 ), jobOptions, outputOptions, generalOptions)
 
-// planned is the output of `nomad-pal plan`.
+// planned is the JSON object that `nomad-pal plan -json` prints.
 type planned struct {
 	*query.Explanation
 	// JobModifyIndex is the job's index in Nomad, for run -check-index; 0 for a new job.

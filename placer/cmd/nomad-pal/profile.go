@@ -93,8 +93,9 @@ func readCalibration(b *base, client *nomad.Client, but string) (*placer.Calibra
 	return cal, err
 }
 
-// samplesOf returns the samples in rows, with each GPU's model as in the cluster. strangers
-// contains the GPUs that are not in known, each with the place of its first row in the files.
+// samplesOf returns the samples in rows. If known contains a sample's GPU, the sample gets the
+// GPU's model from known. strangers contains the GPUs that are not in known, each with the place of
+// its first row in the files.
 func samplesOf(rows []measured.Row, known map[string]string) (samples []profile.Sample, strangers map[string]string, err error) {
 	strangers = map[string]string{}
 	for _, r := range rows {

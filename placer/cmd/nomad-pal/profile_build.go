@@ -43,7 +43,7 @@ func runProfileBuild(b *base, args []string) int {
 		return 1
 	}
 	if len(files) == 0 && !*cluster {
-		return b.fail(fmt.Errorf("nothing to build from: name files, or use -cluster; see nomad-pal profile build -help"))
+		return b.fail(fmt.Errorf("nothing to build from: give files, or use -cluster; see nomad-pal profile build -help"))
 	}
 	rows, err := readMeasurements(b, files, defaults)
 	if err != nil {

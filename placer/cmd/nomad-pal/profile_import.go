@@ -56,7 +56,7 @@ func runProfileImport(b *base, args []string) int {
 		return 1
 	}
 	if *drop != (len(files) == 0) || *drop && *source == "" {
-		return b.fail(fmt.Errorf("name files to import, or use -delete and -name; see nomad-pal profile import -help"))
+		return b.fail(fmt.Errorf("give files to import, or use -delete and -name; see nomad-pal profile import -help"))
 	}
 	if *source == "" {
 		*source = sourceName(files[0])

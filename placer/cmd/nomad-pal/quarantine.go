@@ -30,10 +30,10 @@ on these GPUs. Unhealthy GPUs still get no jobs.
 
 Quarantine Options:
 
-  -reason=<text>           Put the named GPUs in quarantine. At most 200 bytes. Anyone who can
+  -reason=<text>           Put the given GPUs in quarantine. At most 200 bytes. Anyone who can
                            see the GPU can read it.
   -time=<duration>         With -reason: for how long, 90m or 2d. Default: until it is lifted.
-  -lift                    Lift the quarantine of the named GPUs.
+  -lift                    Lift the quarantine of the given GPUs.
   -all                     With -lift: all GPUs in quarantine.
 `, examples(
 	"Which GPUs are quarantined, and why?", "nomad-pal quarantine",
@@ -57,9 +57,9 @@ func runQuarantine(b *base, args []string) int {
 	case b.given("time"):
 		return b.fail(errors.New("-time requires -reason"))
 	case !*lift && (*all || len(gpus) > 0):
-		return b.fail(errors.New("naming GPUs requires -reason or -lift, and -all requires -lift; see nomad-pal quarantine -help"))
+		return b.fail(errors.New("GPU ids require -reason or -lift, and -all requires -lift; see nomad-pal quarantine -help"))
 	case *lift && *all == (len(gpus) > 0):
-		return b.fail(errors.New("name GPUs, or use -all"))
+		return b.fail(errors.New("give GPU ids, or use -all"))
 	case *lift:
 		return b.lift(gpus)
 	}
@@ -98,7 +98,7 @@ func putInQuarantine(b *base, gpus []string, why, long string, lifts bool) int {
 	case why == "" || len(why) > longestReason:
 		return b.fail(fmt.Errorf("-reason must have 1 to %d bytes", longestReason))
 	case len(gpus) == 0:
-		return b.fail(errors.New("name at least one GPU"))
+		return b.fail(errors.New("give at least one GPU"))
 	}
 	client, err := b.client()
 	if err != nil {
@@ -113,7 +113,7 @@ func putInQuarantine(b *base, gpus []string, why, long string, lifts bool) int {
 	for i, prefix := range gpus {
 		found := beginningWith(ids, prefix)
 		if len(found) != 1 {
-			return b.fail(fmt.Errorf("%q matches %d GPUs: name one of them (nomad-pal gpus)", prefix, len(found)))
+			return b.fail(fmt.Errorf("%q matches %d GPUs: give the full id of one of them (nomad-pal gpus)", prefix, len(found)))
 		}
 		gpus[i] = found[0]
 	}

@@ -158,7 +158,7 @@ func (b *base) shown(limit, n int) int {
 	return min(limit, n)
 }
 
-// noneWaits returns the sentence for a queue without matching jobs, with a summary of the other
+// noneWaits returns a sentence for a queue without matching jobs. The sentence summarizes the other
 // jobs.
 func noneWaits(onlyMine bool, all []model.JobStatus) string {
 	others := slices.DeleteFunc(slices.Clone(all), func(j model.JobStatus) bool { return !queueFilter{states: listedStates}.shows(j) })

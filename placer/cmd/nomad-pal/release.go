@@ -28,7 +28,7 @@ If the job is held (nomad-pal hold), release only lifts the hold, as scontrol re
 Release Options:
 
   -all                     All jobs that carry a gate or pins, in all namespaces
-                           unless -namespace names one.
+                           unless -namespace selects one.
   -gate-only               Only remove gates; keep the pins of running jobs.
 `, examples(
 	"Leave one job to Nomad:", "nomad-pal release train",
@@ -44,7 +44,7 @@ func runRelease(b *base, args []string) int {
 		return 1
 	}
 	if *all && len(rest) > 0 || !*all && len(rest) != 1 {
-		return b.fail(fmt.Errorf("name one job, or use -all"))
+		return b.fail(fmt.Errorf("give one job, or use -all"))
 	}
 	client, err := b.client()
 	if err != nil {

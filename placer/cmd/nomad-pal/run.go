@@ -38,7 +38,7 @@ If NOMAD_PAL_USER is set, a new job with GPUs gets this user name as its meta pa
 unless the job sets pal_user itself. If users have limits, an agent that registers the job (see
 below) sets pal_user to the name of your ACL token.
 
-If -pal-address names an agent with http { register = true }, a job that can start at
+If -pal-address is the address of an agent with http { register = true }, a job that can start at
 once is registered with its GPUs already chosen, which halves Nomad's work. If the
 agent does not accept the job, it is registered at Nomad with its gate.
 
@@ -282,7 +282,7 @@ func gateForRun(job *api.Job) (*api.Job, error) {
 	return gated, nil
 }
 
-// registration is the output of `nomad-pal run` if it does not watch the job.
+// registration is the JSON object that `nomad-pal run -json` prints if it does not watch the job.
 type registration struct {
 	Job       string `json:"job"`       // the job's id
 	Namespace string `json:"namespace"` // the job's namespace
@@ -415,7 +415,7 @@ func standing(b *base, a *answers, k cluster.JobKey) (e *query.Explanation, err 
 	}
 }
 
-// lookAgain returns the delay until the next poll, given how long the last poll took. Frequent
+// lookAgain returns the delay until the next poll, given how long the previous poll took. Frequent
 // polls load the servers of a large cluster, but users want to see changes soon.
 func lookAgain(took time.Duration) time.Duration {
 	return min(max(500*time.Millisecond, 10*took), 5*time.Second)
@@ -459,7 +459,7 @@ func (b *base) awaitStart(a *answers, k cluster.JobKey) (e *query.Explanation, i
 			return e, said != "", nil
 		}
 		if sure = up && b.evaluated(a, k); sure {
-			continue // ask again without a pause, because Nomad may have processed an update since the last poll
+			continue // ask again without a pause, because Nomad may have processed an update since the previous poll
 		}
 		pause(b.ctx, lookAgain(time.Since(began)))
 	}

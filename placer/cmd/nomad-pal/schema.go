@@ -72,7 +72,7 @@ func schemaOf(command string) ([]byte, error) {
 	all := readSchemas()
 	one, ok := all.Properties[command]
 	if !ok {
-		return nil, fmt.Errorf("%q has no schema (one of %s)", command, strings.Join(schemaNames(), ", "))
+		return nil, fmt.Errorf("%q has no schema; these commands have one: %s", command, strings.Join(schemaNames(), ", "))
 	}
 	used := map[string]json.RawMessage{}
 	for open := []json.RawMessage{one}; len(open) > 0; open = open[1:] {

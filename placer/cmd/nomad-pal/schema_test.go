@@ -531,7 +531,7 @@ func TestSchemaCommand(t *testing.T) {
 			}
 		}
 	}
-	if code, _, said := c.does("schema", "nonsense"); code != 1 || !strings.Contains(said, `"nonsense" has no schema (one of cancel, classify, `) {
+	if code, _, said := c.does("schema", "nonsense"); code != 1 || !strings.Contains(said, `"nonsense" has no schema; these commands have one: cancel, classify, `) {
 		t.Errorf("%d %s", code, said)
 	}
 }

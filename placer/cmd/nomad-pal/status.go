@@ -37,7 +37,7 @@ Status Options:
 	"How many GPUs are free?", "nomad-pal status -t '{{.free}}'",
 ), exitCodes, outputOptions, generalOptions)
 
-// overview is the output of `nomad-pal status`.
+// overview is the JSON object that `nomad-pal status -json` prints.
 type overview struct {
 	gpuCounts
 	// Windows counts, for each active window, the GPUs that the window reserves. A key describes a

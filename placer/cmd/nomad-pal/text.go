@@ -238,7 +238,7 @@ func cellsOf(rows []string) (cells [][]string, widths, words []int) {
 	return cells, widths, words
 }
 
-// laidOut returns rows of cells as lines, with each cell wrapped to the width of its column.
+// laidOut returns rows of cells as lines, and wraps each cell to the width of its column.
 func laidOut(cells [][]string, widths []int, glue string) string {
 	var out strings.Builder
 	for _, cs := range cells {

@@ -29,7 +29,7 @@ Exit codes: 0 it is valid; 1 it is not, or an error.
 	"All jobspecs of a folder:", "for f in *.nomad.hcl; do nomad-pal validate $f; done",
 ), jobOptions, outputOptions, generalOptions)
 
-// validation is the output of `nomad-pal validate`.
+// validation is the JSON object that `nomad-pal validate -json` prints.
 type validation struct {
 	Job       string `json:"job"`       // the job's id
 	Namespace string `json:"namespace"` // the job's namespace

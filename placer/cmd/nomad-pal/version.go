@@ -11,7 +11,7 @@ import (
 
 var helpVersion = help("version [options]", "Prints version and revision.", examples("Which version is this?", "nomad-pal version"), outputOptions)
 
-// versions is the output of `nomad-pal version`.
+// versions is the JSON object that `nomad-pal version -json` prints.
 type versions struct {
 	Version string `json:"version"` // version of nomad-pal
 	// Revision is the commit of the build.

@@ -24,7 +24,7 @@ namespace "default" {
       capabilities = ["read"]
     }
 
-    # GPUs in quarantine. nomad-pal/failures is for operators only: it names jobs of all
+    # GPUs in quarantine. nomad-pal/failures is for operators only: it mentions jobs of all
     # namespaces.
     path "nomad-pal/quarantine" {
       capabilities = ["read"]

@@ -61,8 +61,8 @@ type rules struct {
 	// forms caches, for each job in Nomad, the form that the author wrote. A job object is never
 	// changed, only replaced.
 	forms map[*api.Job]string
-	// lookedAt is the progress of Nomad at the last call of look. inPart is true if, at that call,
-	// a gang was incomplete or a limit was exceeded.
+	// lookedAt is the progress of Nomad at the previous call of look. inPart is true if, at that
+	// call, a gang was incomplete or a limit was exceeded.
 	lookedAt nomadtest.Progress
 	inPart   bool
 	ledgers  int       // number of ledgers checked
@@ -80,7 +80,7 @@ type rules struct {
 	unknowable            bool
 	startedBy             map[string]time.Time     // when each placer last started a gang
 	failedAt              map[string]time.Time     // when each placer's requests last failed; "… controls": those about people's commands
-	arrays                map[nomadtest.Key]*array // by template, from the last call of look
+	arrays                map[nomadtest.Key]*array // by template, from the latest call of look
 	placers               []*Placer
 	dead                  map[string]time.Time // when each placer ended; active placers have no entry
 	diedAt                time.Time            // when the last placer ended
@@ -588,8 +588,8 @@ func (r *rules) ledger(name string) func(*model.Model) {
 }
 
 // look checks the rules that have a time limit. look returns at once if nothing has happened in
-// Nomad since the last call, unless the last call found an incomplete gang or an exceeded limit.
-// look reads Nomad's state without holding r.mu, because Nomad's observers lock r.mu.
+// Nomad since the previous call, unless the previous call found an incomplete gang or an exceeded
+// limit. look reads Nomad's state without holding r.mu, because Nomad's observers lock r.mu.
 func (r *rules) look() {
 	at := r.w.Nomad.Progress()
 	r.mu.Lock()

@@ -32,8 +32,7 @@ func (x *Script) latest() *api.Deployment {
 	return d
 }
 
-// refused prints the error with which Nomad refused a request. If err is nil, refused prints
-// nothing.
+// refused prints Nomad's error about a refused request. If err is nil, refused prints nothing.
 func (x *Script) refused(err error) {
 	var unexpected api.UnexpectedResponseError
 	switch {
