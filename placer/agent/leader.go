@@ -109,10 +109,12 @@ func (a *Agent) term(ctx context.Context, locks *api.Locks, ttl time.Duration, l
 func (a *Agent) holdLock(until time.Time) { a.lockUntil.Store(&until) }
 
 // holdsLock reports whether this agent still holds the lock. The lock may have expired, for example
-// if the process was suspended after the last renewal.
+// if the process or its machine was suspended after the last renewal. While the machine is
+// suspended, the monotonic clock stops, so holdsLock also compares the wall clock (Round(0)). If
+// somebody sets the wall clock forward, the agent writes nothing until it has renewed the lock.
 func (a *Agent) holdsLock(now time.Time) bool {
 	until := a.lockUntil.Load()
-	return until != nil && now.Before(*until)
+	return until != nil && now.Before(*until) && now.Round(0).Before(until.Round(0))
 }
 
 // errLostLock is why an agent that has lost its lock writes nothing.
