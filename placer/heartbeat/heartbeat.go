@@ -30,6 +30,9 @@ const (
 	// heartbeatLapses is the age beyond which a heartbeat no longer counts. At this age, the placer
 	// has missed three heartbeats.
 	heartbeatLapses = 3 * HeartbeatEvery
+	// beatWithin limits the time for writing a heartbeat. The first heartbeat needs three requests,
+	// and Nomad can be slow.
+	beatWithin = 2 * HeartbeatEvery
 	// retryEvery is the pause after a failed attempt to write a heartbeat.
 	retryEvery = 5 * time.Second
 	// firstLook is the interval at which the agent checks whether the placer has started to work.
@@ -185,7 +188,7 @@ func (h *Heart) beat(ctx context.Context, now time.Time) {
 		return
 	}
 	h.Of.Trouble, h.Of.Starting, h.at = trouble, starting, now
-	short, cancel := context.WithTimeout(ctx, HeartbeatEvery/2)
+	short, cancel := context.WithTimeout(ctx, beatWithin)
 	defer cancel()
 	h.note(h.write(short, now), now)
 }
