@@ -175,7 +175,7 @@ func (a *Agent) noteLock(ctx context.Context, err error, took, ttl time.Duration
 		text = err.Error()
 	case took > ttl/3: // a renewal that takes as long ends 2 × took after the last renewal began
 		text = fmt.Sprintf("Nomad took %s to answer, but an agent with lock_ttl = %s keeps the lock only if Nomad answers within %s: find out why Nomad is slow, or set high_availability { lock_ttl = %q } for all agents",
-			took.Round(time.Second), ttl, ttl/3, (4 * took).Round(time.Second))
+			took.Round(time.Second), ttl, (ttl / 3).Round(time.Second/10), (4 * took).Round(time.Second))
 	}
 	switch was := a.lockError.Swap(&text); {
 	case text != "" && (was == nil || *was != text):
