@@ -190,6 +190,7 @@ func (s *apiListener) serve(ctx context.Context) {
 		s.ended()
 	})
 	defer stop()
+	s.http.ErrorLog = s.log.StandardLogger(nil)
 	if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
 		s.log.Error("the HTTP API ended", "error", err)
 	}
