@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -89,7 +90,7 @@ type Plugin struct {
 	health    *health
 	measures  *measure.Scheduler // nil if nothing is measured
 	store     *store
-	stateless bool             // the state_dir could not be used when the plugin started
+	stateless bool             // the state_dir could not be used when the plugin started, or was replaced
 	roster    *roster          // nil until ready
 	forms     *forms           // nil until ready
 	sharedBy  map[string]int   // number of each device's sharing block, from 0
@@ -182,9 +183,10 @@ func (p *Plugin) ready() {
 	p.backend, p.scans, p.samples = b, &scanner{backend: b}, &sampler{backend: b}
 	p.store = openStore(p.cfg.StateDir)
 	if err := p.store.Prepare(); err != nil {
-		p.stored("the plugin cannot store its state (config key state_dir), so it forgets faults and measurements when it restarts", err)
+		p.stored(noState, err)
 		p.store, p.stateless = openStore(""), true
 	}
+	p.store.as, _ = os.Stat(string(p.store.Dir))
 	kept, err := p.store.load()
 	if err != nil {
 		p.log.Warn("stored faults are lost", "error", err)
@@ -331,16 +333,22 @@ func (p *Plugin) restartFor(err error) {
 	}
 }
 
-// restartForState ends the process if the state_dir could not be used at the start, for example
-// because its disk was not mounted yet, and can be used now. Only a new process reads the whole
-// state_dir before it writes anything. The new process also gets the faults that this process has
-// latched. Callers hold mu.
+const noState = "the plugin cannot store its state (config key state_dir), so it forgets faults and measurements when it restarts"
+
+// restartForState ends the process if the state_dir could not be used at the start, or if another
+// directory has replaced it, for example because its disk was mounted late. Only a new process reads
+// the whole state_dir before it writes anything. The new process also gets the faults that this
+// process has latched. Callers hold mu.
 func (p *Plugin) restartForState() {
+	if p.store.replaced() {
+		p.store, p.stateless = openStore(""), true // write nothing over the state in the new directory
+	}
 	if !p.stateless || time.Since(p.started) < leastUptime {
 		return
 	}
 	s := openStore(p.cfg.StateDir)
-	if s.Prepare() != nil {
+	if err := s.Prepare(); err != nil {
+		p.stored(noState, err)
 		return
 	}
 	kept, err := s.load()
@@ -351,7 +359,7 @@ func (p *Plugin) restartForState() {
 	if err := s.save(p.health); err != nil {
 		return // a new process could not store anything either
 	}
-	p.log.Warn("state_dir is usable now; ending the process so that Nomad starts a new one that reads the stored state")
+	p.log.Warn("state_dir is usable now, or was replaced; ending the process so that Nomad starts a new one that reads the stored state")
 	p.stateless = false
 	p.opts.Exit(restartExit)
 }

@@ -7,6 +7,8 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"io/fs"
+	"os"
 	"slices"
 	"time"
 
@@ -18,7 +20,8 @@ import (
 // the plugin. Without a directory it stores nothing.
 type store struct {
 	statedir.Dir
-	inventory string // the list of GPUs as last saved
+	inventory string      // the list of GPUs as last saved
+	as        fs.FileInfo // the directory at the plugin's start; nil if there is none
 }
 
 // stored is the format of the state file.
@@ -37,6 +40,13 @@ const (
 )
 
 func openStore(dir string) *store { return &store{Dir: statedir.Dir(dir)} }
+
+// replaced reports whether another directory has taken the place of the store's directory, for
+// example because a filesystem was mounted there.
+func (s *store) replaced() bool {
+	now, err := os.Stat(string(s.Dir))
+	return err == nil && s.as != nil && !os.SameFile(s.as, now)
+}
 
 // load returns the stored faults; nothing if there is no file.
 func (s *store) load() (stored, error) {

@@ -206,6 +206,44 @@ func TestStateDirThatComesLate(t *testing.T) {
 	}
 }
 
+// A disk is mounted over an existing state_dir shortly after the plugin's start. The plugin does not
+// overwrite the state on the disk, and a new process reads it. No fault is lost.
+func TestStateDirThatIsMountedLate(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.StateDir = filepath.Join(t.TempDir(), "state")
+	synctest.Test(t, func(t *testing.T) {
+		p, s, log, exits := onStage(2, cfg)
+		c, end := fingerprints(t, p)
+		next(t, c)
+		before := newHealth()
+		before.record("GPU-1").latches = []latch{{Xid: 95, Chosen: true}}
+		if err := openStore(cfg.StateDir + ".disk").save(before); err != nil {
+			t.Fatal(err)
+		}
+		for _, to := range []string{"", ".disk"} { // a mount also changes the directory at the path
+			if err := os.Rename(cfg.StateDir+to, cfg.StateDir+map[string]string{"": ".hidden"}[to]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(2 * lookInterval)
+		s.events <- gpu.Event{GPU: "GPU-0", Xid: 79}
+		next(t, c)
+		if len(*exits) > 0 {
+			t.Errorf("it ends at once: %v", *exits)
+		}
+		time.Sleep(2 * leastUptime)
+		synctest.Wait()
+		end()
+		if !slices.Equal(*exits, []int{restartExit}) {
+			t.Errorf("exits %v; log:\n%s", *exits, log)
+		}
+	})
+	faults, err := LatchedFaults(cfg.StateDir, gpu.Inventory{})
+	if err != nil || faults["GPU-0"] != "xid:79" || faults["GPU-1"] != "xid:95" {
+		t.Errorf("stored faults %v, %v", faults, err)
+	}
+}
+
 // An error that was contained in one MIG instance is not a fault of the other instances,
 // although Xid 48 names the whole GPU. A fault of their own is.
 func TestContainedErrorOfAMIGInstance(t *testing.T) {

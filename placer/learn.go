@@ -73,8 +73,9 @@ func (l *Learner) Run(ctx context.Context) {
 	defer tick.Stop()
 	for n := 0; ; n++ {
 		if n%relistEvery == 0 {
-			_ = recoverPanic(l.log, "remembered application classes", func() error { l.readClasses(ctx); return nil })
-			err := recoverPanic(l.log, "watching jobs", func() error { return l.relist(ctx, watched) })
+			var stored []string
+			_ = recoverPanic(l.log, "remembered application classes", func() error { stored = l.readClasses(ctx); return nil })
+			err := recoverPanic(l.log, "watching jobs", func() error { return l.relist(ctx, watched, stored) })
 			if err != nil && ctx.Err() == nil {
 				l.log.Warn("cannot watch jobs to learn their application classes", "error", err)
 			}
@@ -93,10 +94,10 @@ func (l *Learner) Run(ctx context.Context) {
 	}
 }
 
-// readClasses reads the stored classes. Stored classes come from an agent that learned them, or
-// from nomad-pal classify -save.
-func (l *Learner) readClasses(ctx context.Context) {
-	known, err := store.In(l.nomad).Classes().ReadOrRefused(ctx)
+// readClasses reads the stored classes, and returns their paths, the newest first. Stored classes
+// come from an agent that learned them, or from nomad-pal classify -save.
+func (l *Learner) readClasses(ctx context.Context) (newest []string) {
+	known, newest, err := store.In(l.nomad).Classes().ReadNewest(ctx)
 	if err != nil && ctx.Err() == nil {
 		l.log.Warn("cannot read all learned application classes", "error", err)
 	}
@@ -108,23 +109,19 @@ func (l *Learner) readClasses(ctx context.Context) {
 	for _, k := range known {
 		l.classes[k.Job] = k.Verdict.Class
 	}
+	return newest
 }
 
 // forget keeps the newest [classesKept] of the stored classes whose names no job in Nomad has, and
-// deletes the older ones.
-func (l *Learner) forget(ctx context.Context, s *cluster.State) error {
-	classes := store.In(l.nomad).Classes()
-	paths, err := classes.Newest(ctx)
-	if err != nil {
-		return err
-	}
+// deletes the older ones. newest lists the paths of the stored classes, the newest first.
+func (l *Learner) forget(ctx context.Context, s *cluster.State, newest []string) error {
 	exist := map[string]bool{}
 	for _, job := range s.Jobs {
 		exist[store.In(l.nomad).Class(cluster.NameOf(job)).Path] = true
 	}
-	paths = slices.DeleteFunc(paths, func(path string) bool { return exist[path] })
-	for _, path := range paths[min(len(paths), classesKept):] {
-		if err := classes.Delete(ctx, path); err != nil {
+	gone := slices.DeleteFunc(newest, func(path string) bool { return exist[path] })
+	for _, path := range gone[min(len(gone), classesKept):] {
+		if err := store.In(l.nomad).Classes().Delete(ctx, path); err != nil {
 			return err
 		}
 	}
@@ -141,13 +138,13 @@ type study struct {
 }
 
 // relist updates the list of watched jobs. The learner watches jobs without a class, if all their
-// members run.
-func (l *Learner) relist(ctx context.Context, watched map[cluster.JobKey]*study) error {
+// members run. relist also calls [Learner.forget] with the paths of the stored classes.
+func (l *Learner) relist(ctx context.Context, watched map[cluster.JobKey]*study, stored []string) error {
 	state, err := l.nomad.Resync(ctx, nil)
 	if err != nil {
 		return err
 	}
-	if err := l.forget(ctx, state); err != nil {
+	if err := l.forget(ctx, state, stored); err != nil {
 		l.log.Warn("cannot delete learned classes of jobs that no longer exist", "error", err)
 	}
 	running := map[cluster.JobKey]map[string][]string{}

@@ -178,13 +178,51 @@ func TestLearnerForgets(t *testing.T) {
 	id, namespace := names[0], "default"
 	s := cluster.NewState()
 	s.Jobs[named(id)] = &api.Job{ID: &id, Name: &id, Namespace: &namespace}
-	if err := NewLearner(c, time.Second, hclog.NewNullLogger()).forget(t.Context(), s); err != nil {
+	l := NewLearner(c, time.Second, hclog.NewNullLogger())
+	if err := l.forget(t.Context(), s, l.readClasses(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	for i, name := range names {
 		if is, err := store.In(c).Class(named(name)).Read(t.Context()); err != nil || is.There != (i != 1) {
 			t.Errorf("class of %q: there %v, %v", name, is.There, err)
 		}
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// The learner lists the stored classes once each time it lists the jobs.
+func TestLearnerListsClassesOnce(t *testing.T) {
+	t.Parallel()
+	server := nomadtest.New(nomadtest.Options{Seed: 1})
+	defer server.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	lists, jobs := 0, 0
+	c, err := nomad.NewClient(server.Config("c", ""), "", func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			switch r.URL.Path {
+			case "/v1/vars":
+				lists++
+			case "/v1/jobs":
+				if jobs++; jobs == 3 {
+					cancel()
+				}
+			}
+			return next.RoundTrip(r)
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := cluster.JobKey{Namespace: "default", ID: "train"}
+	if err := store.In(c).Class(k).Write(t.Context(), store.Class{Job: k, Verdict: classify.Verdict{Class: pal.ClassA}}); err != nil {
+		t.Fatal(err)
+	}
+	NewLearner(c, time.Millisecond, hclog.NewNullLogger()).Run(ctx)
+	if lists != 3 {
+		t.Errorf("the learner listed the classes %d times, and the jobs 3 times", lists)
 	}
 }
 

@@ -62,8 +62,8 @@ type Agent struct {
 	current atomic.Pointer[placer.Placer]
 	leads   atomic.Bool
 	panics  atomic.Int64 // requests that panicked
-	// lockError is why the last attempt to acquire the lock failed; "" if it succeeded, or if
-	// another agent holds the lock.
+	// lockError is why the last attempt to acquire the lock failed or was too slow; otherwise "",
+	// also if another agent holds the lock.
 	lockError atomic.Pointer[string]
 	// lockUntil is when the lock expires, counted from this agent's last renewal. No other agent
 	// can hold the lock before.

@@ -180,9 +180,9 @@ func TestElection(t *testing.T) {
 	until(t, "it no longer leads", func() bool { return !second.agent.leads.Load() })
 	until(t, "its health says that it cannot take over", func() bool {
 		status, text := second.send(http.MethodGet, "/v1/health", "", "")
-		return status == http.StatusServiceUnavailable && strings.Contains(text, "cannot request the lock")
+		return status == http.StatusServiceUnavailable && strings.Contains(text, "cannot hold the lock")
 	})
-	if got := strings.Count(second.log.String(), "cannot request the lock"); got != 1 {
+	if got := strings.Count(second.log.String(), "cannot hold the lock"); got != 1 {
 		t.Errorf("its log says so %d times, want once", got)
 	}
 	f.set(func() { f.broken = nil; f.locks = map[string]string{} })
@@ -202,7 +202,7 @@ func TestElectionWithoutAnswers(t *testing.T) {
 	until(t, "it leads", r.agent.leads.Load)
 	f.set(func() { f.block = regexp.MustCompile("PUT /v1/var/nomad-pal/lock") })
 	until(t, "it no longer leads", func() bool { return !r.agent.leads.Load() })
-	until(t, "it asks for the lock again", func() bool { return strings.Contains(r.log.String(), "cannot request the lock") })
+	until(t, "it asks for the lock again", func() bool { return strings.Contains(r.log.String(), "cannot hold the lock") })
 	if log := r.log.String(); strings.Contains(log, "no answer from Nomad in time") {
 		t.Errorf("it waited for as long as a request may take:\n%s", log)
 	}

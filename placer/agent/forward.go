@@ -15,6 +15,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -62,6 +63,26 @@ func (s *server) forwardIfStandby(mux *http.ServeMux) http.Handler {
 	})
 }
 
+// forwardIdle is how long a standby agent keeps an unused connection to the active agent. The active
+// agent closes unused connections later ([bounded]), so no request meets a closing connection.
+// Tests use a longer time.
+var forwardIdle = 30 * time.Second
+
+// toActive returns the transport for requests to the active agent. It uses HTTP/1.1, because a
+// connection that hangs then delays one request only.
+func (n *Nomad) toActive() (*http.Transport, error) {
+	cfg, err := n.config()
+	if err != nil {
+		return nil, err
+	}
+	cfg.TLSConfig.TLSServerName = "" // the configured name is the name of Nomad's servers
+	t := &http.Transport{
+		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12}, TLSHandshakeTimeout: 10 * time.Second,
+		IdleConnTimeout: forwardIdle, MaxIdleConnsPerHost: forwardsAtOnce,
+	}
+	return t, api.ConfigureTLS(&http.Client{Transport: t}, cfg.TLSConfig)
+}
+
 // forward forwards a request to the active agent, with the caller's token.
 func (s *server) forward(w http.ResponseWriter, r *http.Request) error {
 	if by := r.Header.Get(forwardedBy); by != "" {
@@ -71,16 +92,8 @@ func (s *server) forward(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	cfg, err := s.file.Nomad.config()
-	if err != nil {
-		return err
-	}
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.Proxy = nil
-	defer transport.CloseIdleConnections()
-	cfg.TLSConfig.TLSServerName = "" // the configured name is the name of Nomad's servers
-	if err := api.ConfigureTLS(&http.Client{Transport: transport}, cfg.TLSConfig); err != nil {
-		return err
+	if was := s.forwardedTo.Swap(&to.Agent); was != nil && *was != to.Agent {
+		s.toActive.CloseIdleConnections()
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	var looking sync.WaitGroup
@@ -88,7 +101,7 @@ func (s *server) forward(w http.ResponseWriter, r *http.Request) error {
 	defer cancel()
 	looking.Go(func() { s.untilSucceeded(ctx, to.Agent, cancel) })
 	proxy := httputil.ReverseProxy{
-		Transport: transport, FlushInterval: -1, ErrorLog: s.agent.log.StandardLogger(nil),
+		Transport: s.toActive, FlushInterval: -1, ErrorLog: s.agent.log.StandardLogger(nil),
 		ModifyResponse: func(resp *http.Response) error {
 			for of := range resp.Header { // both agents set headers, and the active agent's replace this agent's
 				w.Header().Del(of)

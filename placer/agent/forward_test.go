@@ -195,6 +195,54 @@ func TestStandbyForwardsHeaders(t *testing.T) {
 	}
 }
 
+// Standby agents in these tests close no connection only because it is unused.
+func init() { forwardIdle = time.Hour }
+
+// A standby agent reuses its connection to the active agent. It closes the connection when another
+// agent becomes active, or when the standby agent ends.
+func TestStandbyReusesConnections(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, map[string][]string{"alice": {"research"}})
+	active := func(says string) (address string, opened, closed *atomic.Int64) {
+		opened, closed = new(atomic.Int64), new(atomic.Int64)
+		s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, says) }))
+		s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+			switch state {
+			case http.StateNew:
+				opened.Add(1)
+			case http.StateClosed:
+				closed.Add(1)
+			}
+		}
+		s.Start()
+		t.Cleanup(s.Close)
+		return s.URL, opened, closed
+	}
+	address, opened, closed := active("first")
+	next, openedNext, closedNext := active("next")
+	beat := activeAt(t, address)
+	r := f.standby(beat)
+	for range 3 {
+		if status, text := r.send(http.MethodGet, "/v1/queue", "alice", ""); status != http.StatusOK || text != "first" {
+			t.Fatalf("%d %s", status, text)
+		}
+	}
+	if n := opened.Load(); n != 1 || closed.Load() != 0 {
+		t.Errorf("%d connections for three requests, %d of them closed", n, closed.Load())
+	}
+	beat.Agent, beat.Address = beat.Agent+"1", next
+	f.beats(beat)
+	until(t, "the next agent answers", func() bool {
+		_, text := r.send(http.MethodGet, "/v1/queue", "alice", "")
+		return text == "next"
+	})
+	until(t, "the connection to the first agent is closed", func() bool { return closed.Load() == 1 })
+	if err := r.stop(); err != nil {
+		t.Error(err)
+	}
+	until(t, "the connection to the next agent is closed", func() bool { return openedNext.Load() == 1 && closedNext.Load() == 1 })
+}
+
 // If the active agent hangs, the standby agent answers as soon as another agent is active.
 func TestStandbyWaitsNotForHungAgent(t *testing.T) {
 	t.Parallel()

@@ -65,7 +65,7 @@ func (a *Agent) health(now time.Time) Health {
 	h.WarningCount = len(h.Warnings)
 	if p == nil {
 		if failed := a.lockError.Load(); failed != nil && *failed != "" {
-			h.Trouble, h.LastError = "the agent cannot request the lock in Nomad, so it cannot take over: see the agent's log", *failed
+			h.Trouble, h.LastError = "the agent cannot hold the lock in Nomad, so it cannot take over: see the agent's log", *failed
 		}
 		return h
 	}

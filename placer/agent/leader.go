@@ -60,15 +60,15 @@ func (a *Agent) term(ctx context.Context, locks *api.Locks, ttl time.Duration, l
 		_, err := locks.Acquire(ctx)
 		return nomad.Denied(err, nomad.WriteVariables)
 	})
-	if a.noteLock(ctx, err); err != nil {
+	if a.noteLock(ctx, err, time.Since(acquired), ttl); err != nil {
 		return nil
 	}
 	a.holdLock(acquired.Add(ttl))
 	leading, cancel := context.WithCancel(ctx)
 	ended, lost := make(chan error, 1), false
 	go func() { ended <- lead(leading) }()
-	for held := acquired; leading.Err() == nil; pause(leading, ttl/5) {
-		now := time.Now()
+	for held, now := acquired, acquired; leading.Err() == nil; pause(leading, time.Until(now.Add(ttl/5))) {
+		now = time.Now()
 		switch err := call(ctx, held.Add(2*ttl/3).Sub(now), locks.Renew); { // this timeout leaves a third of the ttl for lead to end
 		case err == nil:
 			held = now
@@ -109,10 +109,12 @@ func (a *Agent) term(ctx context.Context, locks *api.Locks, ttl time.Duration, l
 func (a *Agent) holdLock(until time.Time) { a.lockUntil.Store(&until) }
 
 // holdsLock reports whether this agent still holds the lock. The lock may have expired, for example
-// if the process was suspended after the last renewal.
+// if the process or its machine was suspended after the last renewal. While the machine is
+// suspended, the monotonic clock stops, so holdsLock also compares the wall clock (Round(0)). If
+// somebody sets the wall clock forward, the agent writes nothing until it has renewed the lock.
 func (a *Agent) holdsLock(now time.Time) bool {
 	until := a.lockUntil.Load()
-	return until != nil && now.Before(*until)
+	return until != nil && now.Before(*until) && now.Round(0).Before(until.Round(0))
 }
 
 // errLostLock is why an agent that has lost its lock writes nothing.
@@ -160,22 +162,26 @@ func (a *Agent) connect(file File) (*nomad.Client, error) {
 	return client, file.Nomad.serveChildren(client, mayWrite)
 }
 
-// noteLock records the result of an attempt to acquire the lock. It is no problem if another agent
-// holds the lock. After any other error, there may be no active agent, so noteLock logs the error,
-// and health reports it.
-func (a *Agent) noteLock(ctx context.Context, err error) {
+// noteLock records the result of an attempt to acquire the lock, and how long the attempt took. It is
+// no problem if another agent holds the lock. After any other error, or if Nomad answers too slowly,
+// there may be no active agent, so noteLock logs the cause, and health reports it.
+func (a *Agent) noteLock(ctx context.Context, err error, took, ttl time.Duration) {
 	if ctx.Err() != nil {
 		return
 	}
 	text := ""
-	if err != nil && !errors.Is(err, api.ErrLockConflict) {
+	switch {
+	case err != nil && !errors.Is(err, api.ErrLockConflict):
 		text = err.Error()
+	case took > ttl/3: // a renewal that takes as long ends 2 × took after the last renewal began
+		text = fmt.Sprintf("Nomad took %s to answer, but an agent with lock_ttl = %s keeps the lock only if Nomad answers within %s: find out why Nomad is slow, or set high_availability { lock_ttl = %q } for all agents",
+			took.Round(time.Second), ttl, (ttl / 3).Round(time.Second/10), (4 * took).Round(time.Second))
 	}
 	switch was := a.lockError.Swap(&text); {
 	case text != "" && (was == nil || *was != text):
-		a.log.Warn("cannot request the lock; until a retry succeeds, this agent cannot take over", "error", err)
+		a.log.Warn("cannot hold the lock; until a retry succeeds, this agent cannot take over", "error", text)
 	case text == "" && was != nil && *was != "":
-		a.log.Info("requesting the lock works again")
+		a.log.Info("this agent can take over again")
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -49,6 +50,9 @@ type server struct {
 	// live reads the current load of GPUs.
 	live   live.Reader
 	bodies bodies
+	// toActive has the connections of a standby agent to the active one, whose name is forwardedTo.
+	toActive    *http.Transport
+	forwardedTo atomic.Pointer[string]
 }
 
 func (a *Agent) newServer(file File) (*server, error) {
@@ -59,6 +63,9 @@ func (a *Agent) newServer(file File) (*server, error) {
 	connect := func() (*nomad.Client, error) { return file.Nomad.Connect(a.meter.Transport) }
 	s := &server{agent: a, file: file, cfg: cfg, snapshots: &snapshots{atWork: a.current.Load}, bodies: newBodies()}
 	s.activities.connect = connect
+	if s.toActive, err = file.Nomad.toActive(); err != nil {
+		return nil, err
+	}
 	if file.HTTP.Register {
 		if s.authors, err = file.Nomad.connectAs(""); err != nil {
 			return nil, err

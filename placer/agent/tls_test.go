@@ -85,7 +85,8 @@ func TestTLS(t *testing.T) {
 	zero := 0
 	file := fileAt("http://127.0.0.1:1")
 	file.HTTP = &HTTP{BindPort: &zero, CertFile: server.cert, KeyFile: server.key, ClientCA: client.cert}
-	s, err := New(hclog.NewNullLogger(), placer.Hooks{}).listen(file)
+	log := &testlog.Buffer{}
+	s, err := New(hclog.New(&hclog.LoggerOptions{Output: log}), placer.Hooks{}).listen(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,6 +121,7 @@ func TestTLS(t *testing.T) {
 	if status, err := ask("pal.example"); err == nil {
 		t.Errorf("without a certificate: status %d", status)
 	}
+	until(t, "the agent's log says why", func() bool { return strings.Contains(log.String(), "TLS handshake error") })
 	stop()
 	<-served
 }

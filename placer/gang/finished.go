@@ -36,7 +36,7 @@ func (l lineage) rewrote(was, now *api.Job) lineage {
 }
 
 // finishCheck describes the last check that found a gang unfinished. finishCheck contains the job's
-// JobModifyIndex, and how many members had ended by themselves in earlier versions.
+// JobModifyIndex, and how many members had finished in earlier versions.
 type finishCheck struct {
 	index uint64
 	ended int
@@ -59,7 +59,7 @@ func (g *Lifecycle) stopFinished(w World) ([]Effect, bool) {
 	if g.Request.Elastic != nil && !g.read.hasVersions { // the gang's versions may differ in their number of members
 		return await(ReadVersions{})
 	}
-	done := finishedVersions(g.Job, g.read.allocs, g.read.versions)
+	done := finishedVersions(g.Job, g.read.allocs, g.read.versions, finished)
 	if len(done) > 0 && (!g.lineage.known() || g.MayHaveOverwritten()) && !g.read.hasVersions {
 		return await(ReadVersions{})
 	}
@@ -100,32 +100,31 @@ func (g *known) fewest() int {
 	return g.Want
 }
 
-// endedInEarlier counts the members that ended by themselves and may belong to an earlier version.
+// endedInEarlier counts the members that have finished and may belong to an earlier version.
 func (g *memory) endedInEarlier(as []*cluster.Alloc) int {
 	n := 0
 	for _, a := range as {
-		if a.Client == api.AllocClientStatusComplete && a.ModifyIndex > g.lineage.index && !a.FinishedIn(g.Job) && endedByThemselves(a.Tasks) {
+		if finished(a) && a.ModifyIndex > g.lineage.index && !a.FinishedIn(g.Job) {
 			n++
 		}
 	}
 	return n
 }
 
-// finish is the time at which the last member of a version succeeded, and Nomad's index at that
-// time. The index orders events even if somebody changes the clock.
+// finish is the time at which the last member of a version ended, and Nomad's index at that time.
+// The index orders events even if somebody changes the clock.
 type finish struct {
 	at    time.Time
 	index uint64
 }
 
-// finishedVersions returns the earlier versions whose members have all succeeded, and when the last
-// member of each version succeeded. versions shows how many members an elastic gang had in each
-// version.
-func finishedVersions(job *api.Job, as []*cluster.Alloc, versions map[uint64]*api.Job) map[uint64]finish {
+// finishedVersions returns the earlier versions whose members are all done, and when the last member
+// of each version ended. versions shows how many members an elastic gang had in each version.
+func finishedVersions(job *api.Job, as []*cluster.Alloc, versions map[uint64]*api.Job, isDone func(*cluster.Alloc) bool) map[uint64]finish {
 	done, last := map[uint64]map[string]int{}, map[uint64]finish{}
 	for _, a := range as {
 		v := *a.Version
-		if v >= *job.Version || a.Client != api.AllocClientStatusComplete || !endedByThemselves(a.Tasks) {
+		if v >= *job.Version || !isDone(a) {
 			continue
 		}
 		if done[v] == nil {
@@ -182,6 +181,17 @@ func memberCount(job *api.Job) int {
 		n += rewrite.Members(g)
 	}
 	return n
+}
+
+// succeeded reports whether a member's tasks succeeded.
+func succeeded(a *cluster.Alloc) bool {
+	return a.Client == api.AllocClientStatusComplete && endedByThemselves(a.Tasks)
+}
+
+// finished reports whether a member need not run again. Nomad also counts a member as finished that
+// its client killed, for example at max_run_duration, if Nomad has not stopped the member.
+func finished(a *cluster.Alloc) bool {
+	return succeeded(a) || a.Client == api.AllocClientStatusComplete && a.Desired == api.AllocDesiredStatusRun
 }
 
 // endedByThemselves reports whether the tasks succeeded before anybody asked them to stop. Nomad
@@ -246,7 +256,7 @@ func finishedIn(job *api.Job, version uint64, as []*cluster.Alloc) (at time.Time
 		if *a.Version != version && *a.Version != *job.Version {
 			continue
 		}
-		if a.Client != api.AllocClientStatusComplete || !endedByThemselves(a.Tasks) {
+		if !succeeded(a) {
 			if everywhere {
 				return time.Time{}, false
 			}
@@ -281,7 +291,7 @@ func FinishedEarlier(job *api.Job, as []*cluster.Alloc, versions map[uint64]*api
 	if at, ok := finishedIn(job, ran, as); ok {
 		return at, true
 	}
-	for v, last := range finishedVersions(job, as, versions) {
+	for v, last := range finishedVersions(job, as, versions, succeeded) {
 		if leadsTo(versions, v, last, job) && last.at.After(at) {
 			at, ok = last.at, true
 		}

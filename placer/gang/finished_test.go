@@ -6,6 +6,7 @@ package gang
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -39,21 +40,23 @@ func TestFinishedWhileStopping(t *testing.T) {
 		version int // of the second member; the gate is version 100
 		ended   int64
 		tasks   map[string]*api.TaskState // of the second member
+		seen    string                    // the second member's desired status and client status
 		pinned  bool
 		want    []string
 	}{
-		{"all done", 99, 100, done, true, stopped},
-		{"one was stopped", 99, 100, killed, true, nil},
-		{"one failed and was not retried", 99, 100, events(api.TaskStarted, "failed"), true, nil},
-		{"one failed and was retried", 99, 100, events(api.TaskStarted, "failed", api.TaskRestarting, api.TaskTerminated), true, stopped},
-		{"no task of one ran", 99, 100, nil, true, nil},
-		{"a leader ended before it", 99, 100, events(api.TaskStarted, api.TaskLeaderDead, api.TaskKilling, api.TaskTerminated), true, stopped},
-		{"one is of an earlier version", 98, 100, done, true, []string{look}},
-		{"its author ran it again", 99, 100, done, false, nil},
-		{"somebody reverted to the gate", 99, -int64(time.Minute), done, true, []string{look, compare}},
-		{"not reported for a minute", 99, -int64(time.Minute), done, true, stopped},
-		{"not reported for a minute, after an edit", 99, -int64(time.Minute), done, true, stopped},
-		{"the servers' clock was stepped back", 99, -int64(time.Minute), done, true, stopped},
+		{"all done", 99, 100, done, "run complete", true, stopped},
+		{"one was stopped", 99, 100, killed, "stop complete", true, nil},
+		{"its client killed one", 99, 100, killed, "run complete", true, stopped},
+		{"one failed and was not retried", 99, 100, events(api.TaskStarted, "failed"), "run failed", true, nil},
+		{"one failed and was retried", 99, 100, events(api.TaskStarted, "failed", api.TaskRestarting, api.TaskTerminated), "run complete", true, stopped},
+		{"no task of one ran", 99, 100, nil, "stop complete", true, nil},
+		{"a leader ended before it", 99, 100, events(api.TaskStarted, api.TaskLeaderDead, api.TaskKilling, api.TaskTerminated), "run complete", true, stopped},
+		{"one is of an earlier version", 98, 100, done, "run complete", true, []string{look}},
+		{"its author ran it again", 99, 100, done, "run complete", false, nil},
+		{"somebody reverted to the gate", 99, -int64(time.Minute), done, "run complete", true, []string{look, compare}},
+		{"not reported for a minute", 99, -int64(time.Minute), done, "run complete", true, stopped},
+		{"not reported for a minute, after an edit", 99, -int64(time.Minute), done, "run complete", true, stopped},
+		{"the servers' clock was stepped back", 99, -int64(time.Minute), done, "run complete", true, stopped},
 	} {
 		job := plainJob("j", 100)
 		versions := map[uint64]*api.Job{}
@@ -83,8 +86,9 @@ func TestFinishedWhileStopping(t *testing.T) {
 		}
 		for i, tasks := range []map[string]*api.TaskState{done, c.tasks} {
 			version := uint64([]int{99, c.version}[i])
+			desired, client, _ := strings.Cut([]string{"run complete", c.seen}[i], " ")
 			a := &cluster.Alloc{
-				ID: fmt.Sprint("a", i), Job: k, Group: "g", Client: "complete", Desired: "run", GPUs: []string{fmt.Sprint(i)}, Tasks: tasks,
+				ID: fmt.Sprint("a", i), Job: k, Group: "g", Client: client, Desired: desired, GPUs: []string{fmt.Sprint(i)}, Tasks: tasks,
 				CreateIndex: 50, ModifyIndex: told, ModifyTime: c.ended, Version: &version,
 			}
 			listed = append(listed, a)

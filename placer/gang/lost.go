@@ -55,16 +55,14 @@ func (st Observed) startsAsAWhole() bool {
 	return st.NeedsAll() || *st.Job.Type == api.JobTypeBatch && st.Have == 0
 }
 
-// didItsWork reports whether all members with GPUs have succeeded in the present version. Members
-// that a drain stopped after they had succeeded count as succeeded, and so do members whose version
-// could not be read. Members that Nomad has not stopped count even if their client killed them,
-// because Nomad counts them as finished.
+// didItsWork reports whether all members with GPUs have finished in the present version. Members
+// that a drain stopped after they had succeeded count as finished, and so do members whose version
+// could not be read.
 func (st Observed) didItsWork(w World) bool {
 	done := map[string]int{} // by group
 	for _, a := range w.Allocs(st.Key) {
 		ofThis := a.Version == nil && a.ModifyIndex > *st.Job.JobModifyIndex || a.Version != nil && *a.Version == *st.Job.Version
-		finished := a.Desired == api.AllocDesiredStatusRun || endedByThemselves(a.Tasks)
-		if ofThis && a.Client == api.AllocClientStatusComplete && finished {
+		if ofThis && finished(a) {
 			done[a.Group]++
 		}
 	}

@@ -28,9 +28,11 @@ const (
 	// about 300 bytes to Nomad's Raft log.
 	HeartbeatEvery = 20 * time.Second
 	// heartbeatLapses is the age beyond which a heartbeat no longer counts. At this age, the placer
-	// has missed three heartbeats. A reader computes the age from its own clock and the time that
-	// Nomad's servers stored.
+	// has missed three heartbeats.
 	heartbeatLapses = 3 * HeartbeatEvery
+	// beatWithin limits the time for writing a heartbeat. The first heartbeat needs three requests,
+	// and Nomad can be slow.
+	beatWithin = 2 * HeartbeatEvery
 	// retryEvery is the pause after a failed attempt to write a heartbeat.
 	retryEvery = 5 * time.Second
 	// firstLook is the interval at which the agent checks whether the placer has started to work.
@@ -59,8 +61,8 @@ type Activity struct {
 	Address string `json:"address,omitempty"` // URL of the agent's API, if the agent publishes it
 	// Warnings are only for operators. The other fields are for everybody who may query an agent.
 	Warnings []string `json:"-"`
-	// Beaten is the time when the last heartbeat was written, according to Nomad, or zero if there
-	// is no heartbeat.
+	// Beaten is the time when the last heartbeat was written, by the clock of the reader, or zero if
+	// there is no heartbeat.
 	Beaten time.Time `json:"-"`
 }
 
@@ -100,10 +102,11 @@ func activityOf(b store.Heartbeat, written, now time.Time) Activity {
 }
 
 // ReadActivity reads the heartbeat, and returns whether a placer is active. now is the caller's
-// time.
+// time. ReadActivity computes the heartbeat's age from the time in Nomad's answer, because the
+// caller's clock can be wrong.
 func ReadActivity(ctx context.Context, c *nomad.Client, now time.Time) (Activity, error) {
-	beat := store.In(c).Heartbeat()
-	is, err := beat.Read(ctx)
+	beat, date := store.In(c).Heartbeat(), now
+	is, err := beat.Read(nomad.WithDate(ctx, &date))
 	switch {
 	case nomad.Refused(err):
 		return Activity{Unknown: fmt.Sprintf("the token cannot read the variable %q", beat.Path)}, nil
@@ -112,7 +115,9 @@ func ReadActivity(ctx context.Context, c *nomad.Client, now time.Time) (Activity
 	case err != nil || !is.There:
 		return Activity{}, err
 	}
-	return activityOf(is.Of, is.Written, now), nil
+	a := activityOf(is.Of, is.Written, date)
+	a.Beaten = a.Beaten.Add(now.Sub(date))
+	return a, nil
 }
 
 // Heart writes heartbeats to Nomad to show that a placer is active.
@@ -183,7 +188,7 @@ func (h *Heart) beat(ctx context.Context, now time.Time) {
 		return
 	}
 	h.Of.Trouble, h.Of.Starting, h.at = trouble, starting, now
-	short, cancel := context.WithTimeout(ctx, HeartbeatEvery/2)
+	short, cancel := context.WithTimeout(ctx, beatWithin)
 	defer cancel()
 	h.note(h.write(short, now), now)
 }

@@ -87,6 +87,14 @@ func WhenEnded(ctx context.Context, ended func()) context.Context {
 	return context.WithValue(ctx, endedKey{}, ended)
 }
 
+type dateKey struct{}
+
+// WithDate returns a context for requests. When Nomad answers such a request, the client writes the
+// time of Nomad's clock to date.
+func WithDate(ctx context.Context, date *time.Time) context.Context {
+	return context.WithValue(ctx, dateKey{}, date)
+}
+
 // timeoutOf returns the time limit of a request. If stream is true, the limit applies only until
 // the answer begins.
 func timeoutOf(r *http.Request) (limit time.Duration, stream bool) {
@@ -116,6 +124,11 @@ func (d deadlines) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		end()
 		return nil, timely(ctx, err)
+	}
+	if date, ok := r.Context().Value(dateKey{}).(*time.Time); ok {
+		if at, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
+			*date = at
+		}
 	}
 	if stream {
 		timer.Stop()

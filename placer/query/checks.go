@@ -259,20 +259,20 @@ func (s facts) checkGate() Check {
 	return Check{"gate", OK, "closed on all nodes", ""}
 }
 
-// CheckClocks compares the clocks of the active agent, Nomad's servers (written) and the caller
-// (now). The heartbeat contains the time when the agent last worked, by its own clock, and Nomad
+// CheckClocks compares the clocks of the active agent, Nomad's servers (written, servers) and the
+// caller (now). servers and now were read at the same time. The heartbeat contains the time when the agent last worked, by its own clock, and Nomad
 // records when the heartbeat was written. The clock of an agent in trouble is compared only if it
 // is ahead.
-func CheckClocks(beat store.Heartbeat, written, now time.Time) Check {
+func CheckClocks(beat store.Heartbeat, written, servers, now time.Time) Check {
 	const most = 5 * time.Second
-	ahead := written.Sub(now)
+	here := servers.Sub(now).Abs()
 	switch apart := written.Sub(beat.Worked); {
 	case written.IsZero() || beat.Worked.IsZero():
 		return Check{"clocks", Warn, "the clocks cannot be compared, because no agent has written a heartbeat", ""}
 	case apart > heartbeat.HeartbeatEvery && beat.Trouble == "" || apart < -most:
 		return Check{"clocks", Warn, fmt.Sprintf("the clocks of the agent and of Nomad's servers differ by %s", apart.Abs().Round(time.Second)), "synchronize the clocks by NTP, because waiting times and quarantines are wrong by this difference"}
-	case ahead > most:
-		return Check{"clocks", Warn, fmt.Sprintf("the servers' clock is %s ahead of this machine's", ahead.Round(time.Second)), "synchronize the clocks by NTP"}
+	case here > most:
+		return Check{"clocks", Warn, fmt.Sprintf("the clocks of this machine and of Nomad's servers differ by %s", here.Round(time.Second)), "synchronize the clocks by NTP"}
 	case beat.Trouble != "":
 		return Check{"clocks", OK, "the clocks of this machine and of Nomad's servers agree within seconds; the agent's clock could not be compared, because the agent is unhealthy", ""}
 	}

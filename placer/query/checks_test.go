@@ -38,17 +38,19 @@ func TestCheckClocks(t *testing.T) {
 		written, worked time.Time
 		trouble         string
 		want            Verdict
+		apart           time.Duration // how far the servers' clock is ahead of this machine's
 	}{
-		{"none", time.Time{}, time.Time{}, "", Warn},
-		{"right", now.Add(-10 * time.Second), now.Add(-10 * time.Second), "", OK},
-		{"an old one", now.Add(-time.Hour), now.Add(-time.Hour), "", OK},
-		{"the agent's is behind", now.Add(-10 * time.Second), now.Add(-time.Minute), "", Warn},
-		{"the agent's is ahead", now.Add(-10 * time.Second), now.Add(time.Minute), "", Warn},
-		{"the servers' is ahead", now.Add(time.Minute), now.Add(time.Minute), "", Warn},
-		{"the agent has been in trouble for an hour", now.Add(-10 * time.Second), now.Add(-time.Hour), "it cannot work", OK},
-		{"in trouble, and the agent's is ahead", now.Add(-10 * time.Second), now.Add(time.Minute), "it cannot work", Warn},
+		{"none", time.Time{}, time.Time{}, "", Warn, 0},
+		{"right", now.Add(-10 * time.Second), now.Add(-10 * time.Second), "", OK, 0},
+		{"an old one", now.Add(-time.Hour), now.Add(-time.Hour), "", OK, 0},
+		{"the agent's is behind", now.Add(-10 * time.Second), now.Add(-time.Minute), "", Warn, 0},
+		{"the agent's is ahead", now.Add(-10 * time.Second), now.Add(time.Minute), "", Warn, 0},
+		{"the servers' is ahead", now.Add(time.Minute), now.Add(time.Minute), "", Warn, time.Minute},
+		{"the servers' is behind", now.Add(-time.Minute), now.Add(-time.Minute), "", Warn, -time.Minute},
+		{"the agent has been in trouble for an hour", now.Add(-10 * time.Second), now.Add(-time.Hour), "it cannot work", OK, 0},
+		{"in trouble, and the agent's is ahead", now.Add(-10 * time.Second), now.Add(time.Minute), "it cannot work", Warn, 0},
 	} {
-		if got := CheckClocks(store.Heartbeat{Worked: c.worked, Trouble: c.trouble}, c.written, now); got.Verdict != c.want {
+		if got := CheckClocks(store.Heartbeat{Worked: c.worked, Trouble: c.trouble}, c.written, now.Add(c.apart), now); got.Verdict != c.want {
 			t.Errorf("%s: %+v", c.what, got)
 		}
 	}

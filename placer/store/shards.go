@@ -35,13 +35,6 @@ func (s Shards[T, V]) Paths(ctx context.Context) ([]string, error) {
 	return pathsOf(vars), err
 }
 
-// Newest lists the paths of the existing shards. The shard that was written last comes first.
-func (s Shards[T, V]) Newest(ctx context.Context) ([]string, error) {
-	vars, err := s.list(ctx)
-	slices.SortStableFunc(vars, func(a, b *api.VariableMetadata) int { return cmp.Compare(b.ModifyIndex, a.ModifyIndex) })
-	return pathsOf(vars), err
-}
-
 func (s Shards[T, V]) list(ctx context.Context) ([]*api.VariableMetadata, error) {
 	vars, err := s.nomad.ListVariables(ctx, s.prefix+"/")
 	return slices.DeleteFunc(vars, func(v *api.VariableMetadata) bool {
@@ -63,6 +56,11 @@ func (s Shards[T, V]) Read(ctx context.Context) (v V, err error) {
 	if err != nil {
 		return v, err
 	}
+	return s.read(ctx, paths)
+}
+
+// read is like Read for the shards at the given paths.
+func (s Shards[T, V]) read(ctx context.Context, paths []string) (v V, err error) {
 	var shards []T
 	var bad []error
 	for _, path := range paths {
@@ -86,15 +84,23 @@ func (s Shards[T, V]) Read(ctx context.Context) (v V, err error) {
 // variable. Nomad refuses to return the variable if the caller lacks the permission, even if the
 // variable does not exist.
 func (s Shards[T, V]) ReadOrRefused(ctx context.Context) (V, error) {
-	paths, err := s.Paths(ctx)
-	if err == nil && len(paths) == 0 {
+	v, _, err := s.ReadNewest(ctx)
+	return v, err
+}
+
+// ReadNewest is like ReadOrRefused, and also returns the paths of the existing shards. The shard
+// that was written last comes first. If only reading fails, the paths are valid.
+func (s Shards[T, V]) ReadNewest(ctx context.Context) (v V, newest []string, err error) {
+	vars, err := s.list(ctx)
+	if err == nil && len(vars) == 0 {
 		_, err = s.nomad.ReadVariable(ctx, s.prefix+"/0000")
 	}
 	if err != nil {
-		var none V
-		return none, err
+		return v, nil, err
 	}
-	return s.Read(ctx)
+	v, err = s.read(ctx, pathsOf(vars))
+	slices.SortStableFunc(vars, func(a, b *api.VariableMetadata) int { return cmp.Compare(b.ModifyIndex, a.ModifyIndex) })
+	return v, pathsOf(vars), err
 }
 
 // Write makes the shards hold the value v, and nothing else. Write writes only the shards that have

@@ -239,12 +239,12 @@ func adviceOfDoctor(t *testing.T, f *advice.Followed) {
 	there := []string{"-address=" + between.URL, "-token=agent's"}
 	followed(nothing, there, there, checkAdvice{name: "token", says: "look at the logs of Nomad's servers, and try again", mend: func() { fails = false }, becomes: query.OK})
 	now, worked := time.Now(), func(at time.Time) store.Heartbeat { return store.Heartbeat{Worked: at} }
-	for _, k := range []query.Check{query.CheckClocks(worked(now.Add(-time.Hour)), now, now), query.CheckClocks(worked(now.Add(time.Hour)), now.Add(time.Hour), now)} {
+	for _, k := range []query.Check{query.CheckClocks(worked(now.Add(-time.Hour)), now, now, now), query.CheckClocks(worked(now.Add(time.Hour)), now.Add(time.Hour), now.Add(time.Hour), now)} {
 		if !f.Add(k.Next, "synchronize the clocks by NTP") {
 			t.Errorf("%+v", k)
 		}
 	}
-	if k := query.CheckClocks(worked(now), now, now); k.Verdict != query.OK {
+	if k := query.CheckClocks(worked(now), now, now, now); k.Verdict != query.OK {
 		t.Errorf("after the clocks are set: %+v", k)
 	}
 }

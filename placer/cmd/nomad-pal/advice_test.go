@@ -46,6 +46,7 @@ var followedBy = map[string]string{
 	"GPU ids require -reason or -lift, and -all requires -lift; see nomad-pal quarantine -help":        "TestOperatorsQuarantine",
 	"set NOMAD_PAL_ADDR":                 "TestWithoutAgent",
 	"set NOMAD_TOKEN, or NOMAD_PAL_ADDR": "TestCommandsAskTheAgent",
+	"Nomad took %s to answer, but an agent with lock_ttl = %s keeps the lock only if Nomad answers within %s: find out why Nomad is slow, or set high_availability { lock_ttl = %q } for all agents": "TestElectionWithSlowAnswers",
 	"set http { advertise } in the agent's configuration, or set NOMAD_PAL_ADDR":                                                                                              "TestWithoutAgent",
 	"run the command on %s, or set http { bind_address } in the agent's configuration":                                                                                        "TestWithoutAgent",
 	"give the CA of its certificate (-ca-cert)":                                                                                                                               "TestTLSIsExplained",

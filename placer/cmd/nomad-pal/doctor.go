@@ -85,9 +85,10 @@ func checks(b *base) []query.Check {
 	if paused := checkPaused(b, client); paused.Found != "" {
 		checks = append(checks, paused)
 	}
-	beat, err := store.In(client).Heartbeat().Read(b.ctx)
+	servers := time.Now()
+	beat, err := store.In(client).Heartbeat().Read(nomad.WithDate(b.ctx, &servers))
 	if err == nil {
-		checks = append(checks, query.CheckClocks(beat.Of, beat.Written, time.Now()))
+		checks = append(checks, query.CheckClocks(beat.Of, beat.Written, servers, time.Now()))
 	}
 	s, err := plainly(b, client, nil)
 	var told []string // warnings that s.Checks includes

@@ -147,7 +147,7 @@ func TestDoctorOfAgentInTrouble(t *testing.T) {
 		code       int
 		body, want string
 	}{
-		{http.StatusServiceUnavailable, `{"trouble": "it cannot request the lock", "last_error": "denied"}`, "in trouble: it cannot request the lock: denied"},
+		{http.StatusServiceUnavailable, `{"trouble": "it cannot hold the lock", "last_error": "denied"}`, "in trouble: it cannot hold the lock: denied"},
 		{http.StatusInternalServerError, "broken", "its health is unknown"},
 		{http.StatusOK, `{"ready": true, "warnings": ["a"], "warning_count": 1}`, "answers, with 1 warning: a"},
 	} {
