@@ -49,6 +49,7 @@ func (p *Placer) cycle(ctx context.Context) error {
 //  3. Accept jobs that were submitted to the agent, and decide.
 //  4. Publish a snapshot. The other steps do not depend on the snapshot.
 func (p *Placer) cycleWithin(ctx context.Context) error {
+	p.began = time.Now()
 	began := p.tick()
 	if !p.backsOff(readingAllocs, began) {
 		p.report(readingAllocs, p.nomad.ReadStale(ctx, p.m.State))
