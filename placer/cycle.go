@@ -49,6 +49,7 @@ func (p *Placer) cycle(ctx context.Context) error {
 //  3. Accept jobs that were submitted to the agent, and decide.
 //  4. Publish a snapshot. The other steps do not depend on the snapshot.
 func (p *Placer) cycleWithin(ctx context.Context) error {
+	p.began = time.Now()
 	began := p.tick()
 	if !p.backsOff(readingAllocs, began) {
 		p.report(readingAllocs, p.nomad.ReadStale(ctx, p.m.State))
@@ -58,18 +59,16 @@ func (p *Placer) cycleWithin(ctx context.Context) error {
 		return err
 	}
 	p.lastCycle = p.m.Time
-	told := p.readControls(ctx, p.m.Time)
+	told := p.readOrders(ctx)
 	p.changed = p.changed || p.runTimesFile.due || p.usage.due
 	p.restoreLearned(ctx, p.m.Time)
 	p.ready, p.moves = append(p.ready, p.moves...), nil
-	if !p.backsOff(notingFailures, p.m.Time) {
-		p.report(notingFailures, p.noteFailures(ctx, p.m.Time))
-	}
 	if err := p.catchUp(ctx); err != nil {
 		return err
 	}
 	if ordered := p.reread.Load(); p.clock.now().Sub(began) > oldNews && (p.applyAll() > 0 || ordered) {
-		told = p.readControls(ctx, p.tick())
+		p.tick()
+		told = p.readOrders(ctx)
 		if err := p.catchUp(ctx); err != nil {
 			return err
 		}
@@ -84,10 +83,20 @@ func (p *Placer) cycleWithin(ctx context.Context) error {
 	return nil
 }
 
+// readOrders reads people's orders about jobs and GPUs, and notes failures, which have the same
+// effect on GPUs as orders. readOrders reports whether the placer may make decisions.
+func (p *Placer) readOrders(ctx context.Context) (told bool) {
+	told = p.readControls(ctx, p.m.Time)
+	if !p.backsOff(notingFailures, p.m.Time) {
+		p.report(notingFailures, p.noteFailures(ctx, p.m.Time))
+	}
+	return told
+}
+
 // oldNews is the age at which the data of a cycle is too old for a decision. If a cycle has run for
-// longer than oldNews, it applies new events and people's commands once more before it decides.
-// While Nomad answers slowly, somebody can hold a waiting job, or a job can start and then be lost
-// with its node. When the node comes back, the lost job holds its GPUs again.
+// longer than oldNews, it applies new events and people's orders once more before it decides. While
+// Nomad answers slowly, somebody can hold a waiting job, or a job can start and then be lost with
+// its node. When the node comes back, the lost job holds its GPUs again.
 const oldNews = time.Second
 
 // catchUp brings the placer up to date with Nomad's state, and does what is due for each gang.

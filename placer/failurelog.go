@@ -300,7 +300,11 @@ func lift(of map[string]failure.Quarantine, gpus []string, now time.Time) ([]str
 // noteFailures records the allocations that have failed since the previous cycle, and puts GPUs in
 // quarantine if the failures require it.
 func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
-	defer func() { p.m.Failures, p.m.Quarantine = p.failureLog.failures, p.failureLog.quarantine }()
+	was := p.failureLog.index
+	defer func() {
+		p.m.Failures, p.m.Quarantine = p.failureLog.failures, p.failureLog.quarantine
+		p.changed = p.changed || p.failureLog.index != was
+	}()
 	switch err := p.failureLog.load(ctx, p.nomad, now); {
 	case store.Unreadable(err):
 		p.log.Warn("cannot read the stored failures or quarantine; starting with empty ones", "error", err)

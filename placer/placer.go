@@ -56,9 +56,9 @@ type Placer struct {
 
 	progress progressReads
 
-	publishing time.Duration // how long it took to make the latest snapshot
-	pictured   uint64        // the ledger's Changes at the latest snapshot
-	picturedAt time.Time     // when the latest snapshot was made
+	began      time.Time // when the last cycle began
+	pictured   uint64    // the ledger's Changes at the last snapshot
+	picturedAt time.Time // when the last snapshot was made
 	// reread is true if commands have written data that the placer must read again. controlsOld is
 	// true if the placer must read the controls again.
 	reread      atomic.Bool
@@ -81,9 +81,9 @@ type core struct {
 	backoffs  map[string]backoff
 	lastCycle time.Time
 	again     bool // the cycle has not done all work that is due at once
-	// unpublished is true if the previous cycle made no snapshot because the latest snapshot was
-	// too recent. changed is true if something has changed since the latest snapshot.
-	unpublished, changed bool
+	// unwarned is true if the warnings have changed since the last cycle. changed is true if
+	// something has changed since the last snapshot.
+	unwarned, changed bool
 }
 
 // journal contains the data that the placer writes in the background while cycles run.
@@ -372,7 +372,7 @@ func setTimer(t *time.Timer, d time.Duration, ok bool) {
 func (p *Placer) eachSecond(ctx context.Context) news {
 	p.progress.start(ctx, p.nomad, p.log, p.tick())
 	p.vitals.LoopAlive(time.Now())
-	if (p.m.Controls == nil || p.controlsOld) && !p.backsOff(readingControls, p.m.Time) || p.reconcileDue() || p.grownOld() {
+	if (p.m.Controls == nil || p.controlsOld) && !p.backsOff(readingControls, p.m.Time) || p.reconcileDue() || p.pictureDue() {
 		return change
 	}
 	return 0
@@ -531,7 +531,7 @@ func (p *Placer) reconcileDue() bool {
 			return true
 		}
 	}
-	return p.unpublished || len(p.timeBudget.until) > 0 || p.runTimesFile.due || len(p.m.State.Orphans())+len(p.m.State.StaleVersions()) > 0 || p.mayMove()
+	return p.unwarned || len(p.timeBudget.until) > 0 || p.runTimesFile.due || len(p.m.State.Orphans())+len(p.m.State.StaleVersions()) > 0 || p.mayMove()
 }
 
 // lookForMoves is the interval at which the placer looks for gangs to move if no event makes it

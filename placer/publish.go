@@ -23,6 +23,8 @@ type published struct {
 	picture *query.Snapshot
 	seen    time.Time     // the snapshot includes all changes up to this time
 	old     bool          // the snapshot lacks a change
+	inVain  bool          // a reader has waited in vain for the next snapshot
+	took    time.Duration // how long the snapshot took to make
 	next    chan struct{} // closed by the next snapshot; nil if nobody waits
 	asked   bool          // somebody has asked for the snapshot since it was made
 	watched bool          // somebody has looked for changes since the snapshot was made
@@ -49,8 +51,9 @@ func (p *pictures) LastPicture() *query.Snapshot {
 }
 
 // PictureSince waits for a snapshot that includes all changes up to the given time. So callers see
-// their own changes. If the latest snapshot lacks an older change, PictureSince waits for the next
-// snapshot for up to a second.
+// their own changes. If the last snapshot lacks an older change, PictureSince waits for the next
+// snapshot for up to a second. If the placer makes no snapshot in this time, later calls do not wait
+// for it: while the placer hangs, not every request should take a second longer.
 func (p *pictures) PictureSince(ctx context.Context, since time.Time) (*query.Snapshot, error) {
 	if seen, behind := p.behind(); behind && !since.After(seen) {
 		brief, cancel := context.WithTimeout(ctx, pictureEvery)
@@ -58,17 +61,25 @@ func (p *pictures) PictureSince(ctx context.Context, since time.Time) (*query.Sn
 		if picture, err := p.awaited(brief, seen.Add(1)); err == nil {
 			return picture, nil
 		}
+		p.waited(ctx.Err() == nil)
 	}
 	return p.awaited(ctx, since)
 }
 
-// behind reports whether the latest snapshot lacks a change although readers expect it to have the
+// waited records whether a reader has waited in vain for the next snapshot.
+func (p *pictures) waited(inVain bool) {
+	p.published.mu.Lock()
+	defer p.published.mu.Unlock()
+	p.published.inVain = p.published.inVain || inVain
+}
+
+// behind reports whether the last snapshot lacks a change although readers expect it to have the
 // change. The snapshot has all changes up to the returned time.
 func (p *pictures) behind() (seen time.Time, behind bool) {
 	s := &p.published
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.seen, s.old && time.Since(s.seen) > 2*pictureEvery
+	return s.seen, s.old && !s.inVain && time.Since(s.seen) > s.every()+pictureEvery
 }
 
 func (p *pictures) awaited(ctx context.Context, since time.Time) (*query.Snapshot, error) {
@@ -117,7 +128,7 @@ func (p *pictures) Status() model.Status {
 	if s == nil {
 		return model.Status{}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), pictureEvery)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*pictureEvery)
 	defer cancel()
 	if latest, err := p.PictureSince(ctx, time.Time{}); err == nil {
 		s = latest
@@ -137,41 +148,33 @@ const (
 )
 
 // publish makes a snapshot of the state after this cycle, if anything has changed since the last
-// snapshot.
+// snapshot. The snapshot may lack changes since the cycle began.
 func (p *Placer) publish(now time.Time) {
 	p.warnOfNodes()
-	s := &p.published
-	s.mu.Lock()
-	last, age, asked, wanted := s.picture, now.Sub(p.picturedAt), s.asked || s.watched, s.wanted
-	s.mu.Unlock()
 	warnings := slices.Concat(p.ofNodes, p.ofNamespaces, p.m.Windows.Warnings(), p.m.Denials(), p.m.Unplaced(), p.failing())
 	seen := p.m.View.Changes()
+	s := &p.published
+	s.mu.Lock()
+	last, age, least := s.picture, now.Sub(p.picturedAt), s.leastAge()
 	changed := last == nil || p.changed || seen != p.pictured || !slices.Equal(last.Warned(), warnings)
-	least := max(pictureEvery, 20*p.publishing)
-	switch {
-	case wanted:
-		least = 5 * p.publishing
-	case !asked:
-		least = max(least, sameFor)
-	}
-	if p.unpublished = changed && last != nil && age < least; p.unpublished {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.old = true
+	later := changed && last != nil && age < least
+	s.old, s.inVain, p.unwarned = s.old || later, false, false
+	s.mu.Unlock()
+	if later {
 		return
 	}
-	made := changed || age >= sameFor
+	began, took, made := time.Now(), s.took, changed || age >= sameFor
 	if made {
-		began := time.Now()
 		last, p.changed, p.pictured, p.picturedAt = query.Picture(p.m.Clone(), p.nomad, warnings), false, seen, now
-		p.publishing = time.Since(began)
+		took = time.Since(began)
 		if p.hooks.Published != nil {
 			p.hooks.Published(last, changed)
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.picture, s.seen, s.old, s.wanted = last, time.Now(), false, false
+	s.took = took
+	s.picture, s.seen, s.old, s.wanted = last, p.began, false, false
 	s.asked, s.watched = s.asked && !made, s.watched && !made
 	if s.next != nil {
 		close(s.next)
@@ -179,11 +182,29 @@ func (p *Placer) publish(now time.Time) {
 	}
 }
 
-// grownOld reports whether somebody has asked for a snapshot and the last one is too old.
-func (p *Placer) grownOld() bool {
-	p.published.mu.Lock()
-	defer p.published.mu.Unlock()
-	return p.published.asked && p.tick().Sub(p.picturedAt) >= sameFor
+// every returns the shortest time between two snapshots for readers who wait for none.
+func (s *published) every() time.Duration { return max(pictureEvery, 20*s.took) }
+
+// leastAge returns the age that the last snapshot must have before a snapshot with changes replaces
+// it.
+func (s *published) leastAge() time.Duration {
+	switch {
+	case s.wanted:
+		return 5 * s.took
+	case !s.asked && !s.watched:
+		return max(s.every(), sameFor)
+	}
+	return s.every()
+}
+
+// pictureDue reports whether a cycle would now make a snapshot: the last snapshot lacks a change, or
+// somebody has asked for the last snapshot, which is too old.
+func (p *Placer) pictureDue() bool {
+	s := &p.published
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	age := p.tick().Sub(p.picturedAt)
+	return s.asked && age >= sameFor || s.old && age >= s.leastAge()
 }
 
 // warnOfNodes warns once about node data that is ignored, and about problems that nodes report.

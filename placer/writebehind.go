@@ -85,7 +85,7 @@ func (p *journal) takeWrites() {
 	p.lot = nil
 	for i, e := range l.entries {
 		if _, troubled := p.backoffs[e.what]; troubled || l.errs[i] != nil {
-			p.unpublished = true
+			p.unwarned = true
 		}
 		e.then(l.errs[i])
 		p.report(e.what, l.errs[i])

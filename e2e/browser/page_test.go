@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/page"
@@ -352,6 +353,45 @@ func TestEachGPUCountsOnce(t *testing.T) {
 	const figures = `JSON.stringify(Object.fromEntries([...document.querySelectorAll(".figures div")].map(d => [d.querySelector("dt").innerText.toLowerCase(), +d.querySelector("dd").innerText])))`
 	if is, want := is[string](p, figures), `{"gpus":8,"allocated":5,"free":2,"unhealthy":1,"quarantined":0,"unavailable":0,"degraded":0}`; is != want {
 		t.Errorf("the page says %s, want %s", is, want)
+	}
+}
+
+// The overview reads its lists again when a reason changes, and when a request has failed. Times
+// relative to now move on without a request. The test shortens the page's pauses of a minute.
+func TestOverviewStaysCurrent(t *testing.T) {
+	browser := chromium(t)
+	w := start(t, 1, nil)
+	ail := func(why string) {
+		node := measuredNode(0)
+		gpu := node.NodeResources.Devices[0].Instances[0]
+		gpu.Healthy, gpu.HealthDescription = false, why
+		w.nomad.AddNode(node)
+	}
+	ail("XID 79")
+	p := newTab(t, browser, w.url)
+	p.run(chromedp.ActionFunc(func(ctx context.Context) error {
+		return addScript(ctx, `const after = setTimeout, ask = fetch;
+			setTimeout = (f, ms, ...more) => after(f, ms === 60e3 ? 300 : ms, ...more);
+			fetch = (url, how) => window.broken && url.startsWith("/v1/failures") ? Promise.reject(new TypeError("no network")) : ask(url, how);
+			window.broken = true;`)
+	}))
+	p.load("")
+	p.shows("XID 79", "no network")
+	time.Sleep(6 * time.Second) // until the page has read everything twice, because the stream's first message is a change
+	is[bool](p, "!(window.broken = false)")
+	p.waits("the failed request is repeated", `!document.body.innerText.includes("no network")`)
+	ail("XID 48")
+	p.shows("XID 48")
+	const ago = `import("/ui/dom.js").then(({time, range, keepUp}) => {
+		const now = Date.now, at = s => new Date(now() + s * 1000).toISOString(), all = [time(at(-300)), range(at(1500), at(1800))];
+		document.body.append(...all);
+		Date.now = () => now() + 600e3;
+		keepUp();
+		Date.now = now;
+		return all.map(e => e.textContent).join(", ");
+	})`
+	if got, want := is[string](p, ago), "15m ago, in 15m–20m"; got != want {
+		t.Errorf("ten minutes later the page shows %q, want %q", got, want)
 	}
 }
 

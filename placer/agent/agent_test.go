@@ -24,7 +24,6 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/internal/testlog"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
-	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
@@ -327,7 +326,7 @@ func TestHealthOf(t *testing.T) {
 	} {
 		var v heartbeat.Vitals
 		c.report(&v)
-		h := Health{Leader: true}.withPlacer(model.Status{}, v.Status(), now)
+		h := Health{Leader: true}.withPlacer(nil, v.Status(), now)
 		if h.Ready != c.ready || !strings.Contains(h.Trouble, c.want) || c.want == "" && h.Trouble != "" {
 			t.Errorf("%s: %+v", c.name, h)
 		}

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
-	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
 // Health is the answer to /v1/health. The HTTP status is 200 if the agent works or stands by,
@@ -69,7 +68,11 @@ func (a *Agent) health(now time.Time) Health {
 		}
 		return h
 	}
-	h = h.withPlacer(p.Status(), p.Vitals(), now)
+	var warnings []string
+	if last := p.Picture(); last != nil { // Status would wait for the placer
+		warnings = last.Warned()
+	}
+	h = h.withPlacer(warnings, p.Vitals(), now)
 	h.hear(a.warnings.Unwritten(now))
 	return h
 }
@@ -109,7 +112,7 @@ func (h *Health) hear(silent bool, err error) {
 }
 
 // withPlacer adds the health and the warnings of the placer.
-func (h Health) withPlacer(s model.Status, v heartbeat.VitalSigns, now time.Time) Health {
+func (h Health) withPlacer(warnings []string, v heartbeat.VitalSigns, now time.Time) Health {
 	h.At, h.Ready = v.LastCycle, !v.LastCycle.IsZero()
 	if h.Trouble = v.Trouble(now); h.Trouble != "" {
 		h.LastError = v.LastError
@@ -117,7 +120,7 @@ func (h Health) withPlacer(s model.Status, v heartbeat.VitalSigns, now time.Time
 	if again := v.Recovers(); again != "" {
 		h.Warnings = append(h.Warnings, again)
 	}
-	h.Warnings = slices.Concat(h.Warnings, s.Warnings)
+	h.Warnings = slices.Concat(h.Warnings, warnings)
 	h.WarningCount = len(h.Warnings)
 	return h
 }

@@ -27,6 +27,8 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/meter"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
 
 // metricsOf returns the metrics of a site's agent, requested with the token.
@@ -247,4 +249,42 @@ metrics are also published. [Monitor](../operators/monitor.md) describes the mos
 	if d := cmp.Diff(b.String(), string(got)); d != "" {
 		t.Errorf("the reference is not what the agent has; -rewrite-reference writes it (-agent +reference):\n%s", d)
 	}
+}
+
+// While the placer hangs, the health answers at once, because probes wait only briefly, and all
+// metrics together wait a second for a newer snapshot.
+func TestHealthDoesNotWait(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1, Unwatched: true}, func(w *bed.World) {
+		w.AddNodes(1, 4)
+		p := w.StartPlacer()
+		a := New(hclog.NewNullLogger(), placer.Hooks{})
+		a.current.Store(p.Placer)
+		w.Submit(bed.Gang{Name: "full", GPUs: 4, Runs: time.Hour})
+		w.ExpectRunning("full", 10*time.Second)
+		w.RunFor(time.Minute)
+		p.Picture()
+		for _, name := range []string{"a", "b"} {
+			w.Submit(bed.Gang{Name: name, GPUs: 4})
+			w.RunFor(3 * time.Second)
+		}
+		w.Nomad.Fail(p.Name, "PUT /v1/jobs", nomadtest.Lost, -1)
+		if err := w.Stop(bed.Key("full")); err != nil {
+			w.T.Fatal(err)
+		}
+		w.RunFor(2 * time.Second)
+		took := func(f func()) time.Duration {
+			began := time.Now()
+			f()
+			return time.Since(began)
+		}
+		if d := took(func() { a.health(time.Now()) }); d > 0 {
+			w.T.Errorf("the health took %s", d)
+		}
+		if d := took(func() { _, _ = a.meter.Gather(true) }); d > 1100*time.Millisecond {
+			w.T.Errorf("the metrics took %s", d)
+		}
+		if d := took(func() { _, _ = a.meter.Gather(true) }); d > 0 {
+			w.T.Errorf("the metrics took %s again", d)
+		}
+	})
 }

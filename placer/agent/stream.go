@@ -39,8 +39,8 @@ const (
 //
 // A message is the whole state or, with "from", the difference from the state of that version. The
 // agent makes and compresses a message once for all pages. If the token of a page cannot read
-// nodes, the messages to this page contain no GPUs; they only tell the page when to read the queue
-// again.
+// nodes, the messages to this page contain no GPUs; they only tell the page when to read its
+// lists again.
 func (s *server) serveStream(w http.ResponseWriter, r *http.Request) {
 	version, err := strconv.ParseUint(r.URL.Query().Get("version"), 10, 64)
 	if err != nil && r.URL.Query().Get("version") != "" {
@@ -162,8 +162,8 @@ type pages struct {
 	version uint64
 	racks   []byte // in JSON
 	cells   []query.Cell
-	jobs    uint64 // incremented when the queue changes
-	queue   uint64 // hash of the queue
+	jobs    uint64 // incremented when queue changes
+	queue   uint64 // see hashOf
 	deltas  []delta
 	whole   *delta // built on demand
 }
@@ -197,7 +197,7 @@ func (p *pages) after(now *query.Snapshot, version uint64, nodes bool) (ms []mes
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.of != now {
-		p.advance(now.Map(), hashOf(now.Jobs(), now.Model().Failures))
+		p.advance(now.Map(), hashOf(now.Jobs(), now.Model().Failures, now.Ailing()))
 		p.of = now
 	}
 	which := 0
@@ -264,15 +264,20 @@ func (p *pages) advance(m *query.Map, queue uint64) {
 	p.deltas = append(p.deltas, newDelta(s))
 }
 
-// hashOf returns a hash that changes with the queue and the failures. Expected starts move with the
-// clock, so the hash contains them only to the minute.
-func hashOf(jobs []model.JobStatus, failures []failure.Failure) uint64 {
+// hashOf returns a hash of what the page shows about jobs, failures and ailing GPUs. Expected
+// starts move with the clock, so the hash contains them only to the minute. The hash leaves out
+// expected ends and progress, which change all the time.
+func hashOf(jobs []model.JobStatus, failures []failure.Failure, ailing []query.GPU) uint64 {
 	h := fnv.New64a()
 	for _, f := range failures[max(0, len(failures)-1):] { // the last failure suffices
 		fmt.Fprintln(h, f.Alloc, f.At.UnixNano())
 	}
+	out := json.NewEncoder(h)
 	for _, j := range jobs {
-		fmt.Fprintln(h, j.Namespace, j.Job, j.State, j.Position, j.GPUs, j.Class, j.Reason, j.StartTo.Unix()/60)
+		j.StartFrom, j.StartTo = j.StartFrom.Truncate(time.Minute), j.StartTo.Truncate(time.Minute)
+		j.EndFrom, j.EndTo, j.Progress = time.Time{}, time.Time{}, nil
+		_ = out.Encode(j) // cannot fail
 	}
+	_ = out.Encode(ailing) // cannot fail
 	return h.Sum64()
 }

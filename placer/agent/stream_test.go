@@ -23,9 +23,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
@@ -148,27 +151,76 @@ func TestStreamRebuildsTheState(t *testing.T) {
 	}
 }
 
-// The parts that are compressed once for all pages form one gzip stream, in any order.
-// The page reads jobs and failures again when the hash changes.
+// The page reads its lists again when the hash changes.
 func TestHashOf(t *testing.T) {
 	at := time.Date(2026, 11, 30, 12, 0, 5, 0, time.UTC)
-	job := model.JobStatus{Namespace: "default", Job: "a", State: gang.Waiting, StartTo: at}
-	failed := failure.Failure{Job: "b", Alloc: "one", At: at}
-	was := hashOf([]model.JobStatus{job}, []failure.Failure{failed})
-	late, later, runs := job, job, job
-	late.StartTo, later.StartTo, runs.State = at.Add(30*time.Second), at.Add(time.Minute), gang.Running
-	for what, same := range map[string]bool{
-		"late":  hashOf([]model.JobStatus{late}, []failure.Failure{failed}) == was,
-		"later": hashOf([]model.JobStatus{later}, []failure.Failure{failed}) != was,
-		"runs":  hashOf([]model.JobStatus{runs}, []failure.Failure{failed}) != was,
-		"fails": hashOf([]model.JobStatus{job}, []failure.Failure{failed, {Job: "b", Alloc: "two", At: at}}) != was,
+	job := model.JobStatus{Namespace: "default", Job: "a", State: gang.Waiting, StartFrom: at, StartTo: at, Runs: &model.Runs{Waiting: 1}}
+	failures := []failure.Failure{{Job: "b", Alloc: "one", At: at}}
+	ill := query.GPU{ID: "GPU-0", Unhealthy: "XID 79", Quarantine: &failure.Quarantine{Reason: "dust"}}
+	of := func(change func(*model.JobStatus)) uint64 {
+		j := job
+		change(&j)
+		return hashOf([]model.JobStatus{j}, failures, []query.GPU{ill})
+	}
+	was := of(func(*model.JobStatus) {})
+	for what, same := range map[string]uint64{
+		"half a minute later": of(func(j *model.JobStatus) { j.StartFrom, j.StartTo = at.Add(30*time.Second), at.Add(30*time.Second) }),
+		"other pointers":      of(func(j *model.JobStatus) { j.Runs = &model.Runs{Waiting: 1} }),
+		"progress":            of(func(j *model.JobStatus) { j.Progress, j.EndTo = new(0.5), at }),
 	} {
-		if !same {
-			t.Errorf("%s: the hash is wrong", what)
+		if same != was {
+			t.Errorf("%s: another hash", what)
+		}
+	}
+	quarantined, other := ill, ill
+	quarantined.Quarantine, other.Unhealthy = &failure.Quarantine{Reason: "fan"}, "XID 48"
+	for what, differs := range map[string]uint64{
+		"a minute later":   of(func(j *model.JobStatus) { j.StartTo = at.Add(time.Minute) }),
+		"may start sooner": of(func(j *model.JobStatus) { j.StartFrom = at.Add(-time.Minute) }),
+		"runs":             of(func(j *model.JobStatus) { j.State = gang.Running }),
+		"an element runs":  of(func(j *model.JobStatus) { j.Runs = &model.Runs{Running: 1} }),
+		"another user":     of(func(j *model.JobStatus) { j.User = "ada" }),
+		"submitted again":  of(func(j *model.JobStatus) { j.Submitted = at }),
+		"another failure":  hashOf([]model.JobStatus{job}, append(failures, failure.Failure{Job: "b", Alloc: "two", At: at}), []query.GPU{ill}),
+		"healthy":          hashOf([]model.JobStatus{job}, failures, nil),
+		"another reason":   hashOf([]model.JobStatus{job}, failures, []query.GPU{other}),
+		"why quarantined":  hashOf([]model.JobStatus{job}, failures, []query.GPU{quarantined}),
+	} {
+		if differs == was {
+			t.Errorf("%s: the same hash", what)
 		}
 	}
 }
 
+// A page learns that a GPU is in quarantine for another reason, although its cell stays the same.
+func TestStreamTellsOfReasons(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		w.AddNodes(1, 4)
+		w.StartPlacer()
+		operator, err := nomad.NewClient(w.Nomad.Config("operator", ""), "default")
+		if err != nil {
+			w.T.Fatal(err)
+		}
+		var p pages
+		version := uint64(0)
+		for _, why := range []string{"dust", "a fan", "a fan"} {
+			if err := placer.PutInQuarantine(w.T.Context(), operator, time.Hour, why, "GPU-0-0"); err != nil {
+				w.T.Fatal(err)
+			}
+			w.RunFor(5 * time.Second)
+			var ms []message
+			if ms, version = p.after(w.Picture(), version, true); len(ms) != 1 {
+				w.T.Errorf("%s: %d messages", why, len(ms))
+			}
+		}
+		w.RunFor(time.Minute)
+		if ms, _ := p.after(w.Picture(), version, true); len(ms) > 0 {
+			w.T.Errorf("nothing has changed, but the page gets %s", ms[0].text)
+		}
+	})
+}
+
+// The parts that are compressed once for all pages form one gzip stream, in any order.
 func TestPackedMessages(t *testing.T) {
 	ms := []message{newMessage("a", "one"), newMessage("b", strings.Repeat("two", 1000)), alive, newMessage("a", "one")}
 	var want []byte

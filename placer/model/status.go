@@ -260,10 +260,9 @@ func (s *Status) CountGPUs(m *Model) {
 // its PM score is above the threshold.
 func (m *Model) OutlierFor(i int) (classes []pal.AppClass) {
 	above := cmp.Or(m.Cfg.Queue.OutlierThreshold, queue.DefaultOutlierThreshold)
-	scores := m.View.Cluster.GPU(i).Scores
-	for k, class := range pal.AppClasses() {
-		if float64(scores[k]) > above {
-			classes = append(classes, class)
+	for k, score := range m.View.Cluster.GPU(i).Scores {
+		if float64(score) > above {
+			classes = append(classes, pal.AppClasses()[k])
 		}
 	}
 	return classes

@@ -105,7 +105,7 @@ func (s *Snapshot) SomeGPUs(f GPUFilter) []GPU {
 			if f.Most > 0 && len(out) == f.Most {
 				return out
 			}
-			if f.Outliers && len(s.m.OutlierFor(i)) == 0 {
+			if f.Outliers && len(s.m.OutlierFor(i)) == 0 || f.Trouble && !s.inTrouble(i) {
 				continue
 			}
 			if f.ID != "" && c.GPU(i).ID != f.ID || f.Job != "" && s.m.View.Owner(i).String() != f.Job {
@@ -113,9 +113,7 @@ func (s *Snapshot) SomeGPUs(f GPUFilter) []GPU {
 			}
 			g := s.gpu(i, unhealthy)
 			g.NodeID, g.Index, g.Uncapped = node.ID, index, uncapped(i)
-			if !f.Trouble || !g.Healthy || g.Degraded != "" || g.Quarantine != nil {
-				out = append(out, g)
-			}
+			out = append(out, g)
 		}
 	}
 	return out
@@ -133,6 +131,34 @@ func (s facts) uncapped() func(i int) bool {
 	}
 }
 
+// Ailing lists the GPUs in trouble and the outliers, without their numbers.
+func (s *Snapshot) Ailing() (all []GPU) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	unhealthy := s.m.View.HealthDescriptions()
+	for i := range s.m.View.Cluster.NumGPUs() {
+		if s.inTrouble(i) || len(s.m.OutlierFor(i)) > 0 {
+			all = append(all, s.gpu(i, unhealthy))
+		}
+	}
+	return all
+}
+
+// inTrouble reports whether a GPU is unhealthy, degraded, or in quarantine. Callers hold mu.
+func (s *Snapshot) inTrouble(i int) bool {
+	u := s.m.View.Cluster.GPU(i)
+	return u.Unhealthy || u.Degraded != "" || s.quarantineOf(u.ID) != nil
+}
+
+// quarantineOf returns the quarantine of a GPU, or nil if the GPU is not in quarantine. Callers hold
+// mu.
+func (s *Snapshot) quarantineOf(id string) *failure.Quarantine {
+	if q, ok := s.m.Quarantine[attr.GPUOf(id)]; ok && s.m.Time.Before(q.Until) {
+		return new(q)
+	}
+	return nil
+}
+
 // gpu returns one GPU. Callers hold mu.
 func (s *Snapshot) gpu(i int, unhealthy map[string]string) GPU {
 	c := s.m.View.Cluster
@@ -141,12 +167,9 @@ func (s *Snapshot) gpu(i int, unhealthy map[string]string) GPU {
 	g := GPU{
 		ID: u.ID, Node: c.Node(node).Name, Rack: c.Node(node).Rack, Device: device, State: s.m.GPUState(i, s.m.Time), Healthy: !u.Unhealthy, Available: c.Available(i),
 		Unhealthy: unhealthy[u.ID], Unavailable: s.m.View.Unavailable(i), Degraded: u.Degraded, OutlierFor: s.m.OutlierFor(i),
-		PMScores: map[pal.AppClass]pal.PMScore{}, Classes: map[pal.AppClass]uint8{},
+		PMScores: map[pal.AppClass]pal.PMScore{}, Classes: map[pal.AppClass]uint8{}, Quarantine: s.quarantineOf(u.ID),
 	}
 	g.Window, g.WindowFor = s.windowOf(i)
-	if q, ok := s.m.Quarantine[attr.GPUOf(u.ID)]; ok && s.m.Time.Before(q.Until) {
-		g.Quarantine = &q
-	}
 	if o := s.m.View.Owner(i); o != (cluster.JobKey{}) {
 		g.Job = o.String()
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
@@ -216,6 +217,77 @@ func TestPictureOnlyIfAsked(t *testing.T) {
 		s, err := p.PictureSince(t.Context(), time.Time{})
 		if err != nil || !slices.ContainsFunc(s.Jobs(), func(j model.JobStatus) bool { return j.Job == name }) {
 			t.Errorf("%s is not in the snapshot of who asks now (%v)", name, err)
+		}
+	})
+}
+
+// While the placer hangs, only the first reader waits for a snapshot with the last change.
+func TestPictureWhileThePlacerHangs(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1, Unwatched: true}, func(w *bed.World) {
+		w.AddNodes(1, 4)
+		p := w.StartPlacer()
+		w.Submit(bed.Gang{Name: "full", GPUs: 4, Runs: time.Hour})
+		w.ExpectRunning("full", 10*time.Second)
+		w.RunFor(time.Minute)
+		p.Picture()
+		w.Submit(bed.Gang{Name: "new", GPUs: 4})
+		w.RunFor(2 * time.Second)
+		w.Submit(bed.Gang{Name: "newer", GPUs: 4})
+		w.RunFor(3 * time.Second)
+		w.Nomad.Fail(p.Name, "PUT /v1/jobs", nomadtest.Lost, -1)
+		if err := w.Stop(bed.Key("full")); err != nil {
+			w.T.Fatal(err)
+		}
+		w.RunFor(2 * time.Second)
+		began := time.Now()
+		for range 20 {
+			p.Status()
+		}
+		if took := time.Since(began); took > 1100*time.Millisecond {
+			w.T.Errorf("20 readers waited %s together", took)
+		}
+	})
+}
+
+// A job is held while the placer, in the same cycle, starts another job. Who then asks for a
+// snapshot with the hold gets one.
+func TestPictureHasTheOrder(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		w.AddNodes(2, 4)
+		p := w.StartPlacer()
+		w.Submit(bed.Gang{Name: "full", GPUs: 4, Runs: time.Hour})
+		w.ExpectRunning("full", 10*time.Second)
+		w.Submit(bed.Gang{Name: "waits", Members: 2, GPUs: 4})
+		w.ExpectWaiting("waits", 10*time.Second)
+		w.Nomad.Fail(p.Name, "PUT /v1/jobs", nomadtest.Slow, 1)
+		w.Submit(bed.Gang{Name: "slow", GPUs: 4, Runs: time.Hour})
+		w.RunFor(3 * time.Second)
+		if _, err := p.Control(w.T.Context(), bed.Key("waits"), func(of *gang.Control) { of.Held = &gang.Said{By: "ada", At: time.Now()} }); err != nil {
+			w.T.Fatal(err)
+		}
+		s, err := p.PictureSince(w.T.Context(), time.Now())
+		if err != nil || !slices.ContainsFunc(s.Jobs(), func(j model.JobStatus) bool { return j.Job == "waits" && j.Held }) {
+			w.T.Errorf("the snapshot lacks the hold (%v)", err)
+		}
+	})
+}
+
+// A change that nobody asks about causes no further cycles.
+func TestCyclesOnlyIfAsked(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1, Unwatched: true}, func(w *bed.World) {
+		w.AddNodes(1, 4)
+		p := w.StartPlacer()
+		w.Submit(bed.Gang{Name: "first", Runs: time.Hour})
+		w.RunFor(30 * time.Second)
+		w.Submit(bed.Gang{Name: "second", Runs: time.Hour})
+		w.RunFor(5 * time.Second)
+		was := p.Vitals().Cycles
+		w.RunFor(time.Minute)
+		if cycles := p.Vitals().Cycles - was; cycles > 4 {
+			w.T.Errorf("%d cycles in a minute without changes", cycles)
+		}
+		if age := time.Since(p.LastPicture().Model().Time); age > 61*time.Second {
+			w.T.Errorf("the last snapshot is %s old", age)
 		}
 	})
 }

@@ -1,5 +1,5 @@
 // The frame around the pages: routes, the token dialog, the search, and the state of the agent.
-import {$, clock, full, get, h, token, when, zone, zones} from "./dom.js";
+import {$, clock, full, get, h, keepUp, token, when, zone, zones} from "./dom.js";
 import {cluster, listen, restart, run, setIdle} from "./cluster.js";
 import {failuresPage, gpuPage, gpusPage, nodePage, rackPage, tenantsPage} from "./gpus.js";
 import {jobPage, rackPath} from "./job.js";
@@ -111,3 +111,4 @@ run();
 route();
 idle();
 setInterval(idle, 15e3);
+setInterval(keepUp, 15e3);

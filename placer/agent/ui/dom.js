@@ -98,12 +98,24 @@ function fromNow(t) {
   const s = (new Date(t) - Date.now()) / 1000;
   return s > 0 ? "in " + about(s) : about(-s) + " ago";
 }
-export const time = t => t ? h("time", {dateTime: t, title: full(t)}, fromNow(t)) : "";
+// moving makes an element whose text depends on the present time; keepUp writes all these texts again.
+const texts = new WeakMap();
+function moving(tag, props, text) {
+  const e = h(tag, props, text());
+  texts.set(e, text);
+  return e;
+}
+export function keepUp() {
+  for (const e of document.querySelectorAll("time, .word")) if (texts.has(e)) e.textContent = texts.get(e)();
+}
+export const time = t => t ? moving("time", {dateTime: t, title: full(t)}, () => fromNow(t)) : "";
 // range shows the earliest and the latest expected time as one range.
 export function range(from, to) {
-  const until = t => Math.max(0, (new Date(t) - Date.now()) / 1000), far = about(until(to)), near = until(from) ? about(until(from)) : "0";
-  return h("span", {className: "word", title: `between ${full(from)} and ${full(to)}`},
-    until(to) ? "in " + (near === far ? far : near + "–" + far) : "now");
+  const until = t => Math.max(0, (new Date(t) - Date.now()) / 1000);
+  return moving("span", {className: "word", title: `between ${full(from)} and ${full(to)}`}, () => {
+    const far = about(until(to)), near = until(from) ? about(until(from)) : "0";
+    return until(to) ? "in " + (near === far ? far : near + "–" + far) : "now";
+  });
 }
 export const expected = j => j.start_to ? range(j.start_from, j.start_to) : "";
 

@@ -97,13 +97,15 @@ function fails(not, allocs, es) {
   return all.length ? list(all.slice(0, few)) : good("The agent knows of no failure.");
 }
 
-// reader calls read at once, every 10 minutes, and after changes of the cluster or queue, at most every 5 s.
+// reader calls read at once, every 10 minutes, and after changes of the cluster or queue, at most every 5 s. If read
+// returns false, because it has failed, reader calls it again a minute later.
 function reader(read) {
-  let timer, last = 0, reading = false, again = false;
+  let timer, retry, last = 0, reading = false, again = false;
   async function now() {
     if (reading) { again = true; return; }
     reading = true; last = Date.now();
-    await read();
+    clearTimeout(retry);
+    if (!await read()) retry = setTimeout(now, 60e3);
     reading = false;
     if (again) { again = false; later(); }
   }
@@ -111,7 +113,7 @@ function reader(read) {
   const stop = listen(what => { if (what === "jobs" || what === "cells" || what === "idle") later(); });
   const rarely = setInterval(later, 600e3);
   now();
-  return () => { stop(); clearTimeout(timer); clearInterval(rarely); };
+  return () => { stop(); clearTimeout(timer); clearTimeout(retry); clearInterval(rarely); };
 }
 
 export function overview(navigate) {
@@ -155,14 +157,16 @@ export function overview(navigate) {
     }
   }
   async function read() {
-    const [, running, waiting, not, ill, slow, allocs, es] = await Promise.allSettled([
+    const parts = await Promise.allSettled([
       readSamples(), jobs({state: "running", sort: "gpus", order: "desc"}), jobs({state: "waiting"}), jobs({state: notStarted, sort: "submitted", order: "desc"}),
       get("/v1/gpus?" + query({trouble: true, limit: asked})), get("/v1/gpus?" + query({outliers: true, limit: asked})), failures(), events({kind: "lost,failed,rejected,quarantined,unhealthy", last: 8 * few})]);
-    if (closed) return;
+    if (closed) return true;
+    const [, running, waiting, not, ill, slow, allocs, es] = parts;
     if (running.value) page = {...running.value, running: running.value.gpus, waiting: waiting.value?.gpus, first: waiting.value?.jobs[0]};
     show("run", [running], runs); show("wait", [waiting], waits); show("ail", [ill, slow], (i, s) => ails(i, s, running.value?.jobs ?? []));
     show("fail", [not, allocs, es], fails);
     drawTiles();
+    return parts.every(p => p.status !== "rejected" || p.reason.status === 403); // a token's rights seldom change
   }
   // The usage of days changes slowly, so it is read every 10 minutes.
   async function readMonth() {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -292,32 +293,50 @@ func TestHeldBeforeItIsRead(t *testing.T) {
 	})
 }
 
-// Nomad answers a request of a cycle slowly. Meanwhile a waiting job is held, and the GPUs that it
-// waits for become free. The placer does not start the job (found by the walk 25118).
-func TestHeldDuringALongCycle(t *testing.T) {
-	Run(t, Options{Seed: 1}, func(w *World) {
-		w.AddNodes(1, 4)
-		p := w.StartPlacer()
-		w.Submit(Gang{Name: "full", GPUs: 3, Runs: time.Hour})
-		w.ExpectRunning("full", 10*time.Second)
-		w.Submit(Gang{Name: "a", GPUs: 3, Runs: time.Hour})
-		w.ExpectWaiting("a", 10*time.Second)
-		w.Nomad.Fail(p.Name, "PUT /v1/var/nomad-pal/quarantine", nomadtest.Slow, 1)
-		w.Submit(Gang{Name: "fails", Change: func(j *api.Job) {
-			j.TaskGroups[0].Tasks[0].Config["args"] = []string{"-c", "sleep 5; exit 1"}
-		}})
-		w.Expect("a cycle takes long", time.Minute, func() bool { return w.Nomad.Faults()["slow"] > 0 })
-		if err := w.Stop(Key("full")); err != nil {
-			w.T.Fatal(err)
-		}
-		if _, err := p.Control(w.T.Context(), Key("a"), func(of *gang.Control) { of.Held = &gang.Said{By: "ada", At: time.Now()} }); err != nil {
-			w.T.Fatal(err)
-		}
-		w.RunFor(30 * time.Second)
-		if got := w.GPUs(Key("a")); len(got) > 0 {
-			w.T.Errorf("a is held and has %v", got)
-		}
-	})
+// Nomad answers a request of a cycle slowly. Meanwhile an operator gives an order about a waiting job
+// (found by the walk 25118) or about a GPU, and the GPUs that the job waits for become free. The
+// placer does not start the job.
+func TestOrderDuringALongCycle(t *testing.T) {
+	for what, order := range map[string]func(*World, *Placer) error{
+		"hold": func(w *World, p *Placer) error {
+			_, err := p.Control(w.T.Context(), Key("a"), func(of *gang.Control) { of.Held = &gang.Said{By: "ada", At: time.Now()} })
+			return err
+		},
+		"quarantine": func(w *World, p *Placer) error {
+			c, err := nomad.NewClient(w.Nomad.Config("operator", ""), "default")
+			if err == nil {
+				err = placer.PutInQuarantine(w.T.Context(), c, time.Hour, "inspection", "GPU-0-0", "GPU-0-1", "GPU-0-2")
+			}
+			p.Reread()
+			return err
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			Run(t, Options{Seed: 1}, func(w *World) {
+				w.AddNodes(1, 4)
+				p := w.StartPlacer()
+				w.Submit(Gang{Name: "full", GPUs: 3, Runs: time.Hour})
+				w.ExpectRunning("full", 10*time.Second)
+				w.Submit(Gang{Name: "a", GPUs: 3, Runs: time.Hour})
+				w.ExpectWaiting("a", 10*time.Second)
+				w.Nomad.Fail(p.Name, "PUT /v1/var/nomad-pal/quarantine", nomadtest.Slow, 1)
+				w.Submit(Gang{Name: "fails", Change: func(j *api.Job) {
+					j.TaskGroups[0].Tasks[0].Config["args"] = []string{"-c", "sleep 5; exit 1"}
+				}})
+				w.Expect("a cycle takes long", time.Minute, func() bool { return w.Nomad.Faults()["slow"] > 0 })
+				if err := w.Stop(Key("full")); err != nil {
+					w.T.Fatal(err)
+				}
+				if err := order(w, p); err != nil {
+					w.T.Fatal(err)
+				}
+				w.RunFor(30 * time.Second)
+				if got := w.GPUs(Key("a")); len(got) > 0 {
+					w.T.Errorf("a has %v", got)
+				}
+			})
+		})
+	}
 }
 
 // A tenant's block misspells a namespace. The placer warns until Nomad has the namespace.
