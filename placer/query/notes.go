@@ -53,8 +53,8 @@ func sizeInWords(s *queue.Size, st gang.State) string {
 // noteWindows adds to the note which windows reserve GPUs that a waiting job could use, and why the
 // job does not start on these GPUs.
 func (s facts) noteWindows(e *Explanation, t *model.Tracked) {
-	for _, k := range s.m.Queue.KeptFrom(gang.QueueTime(s.m.Time), t.Key.String()) {
-		said := fmt.Sprintf("window %s: %d GPUs are kept from %s to %s. ", k.Window, k.GPUs, model.Moment(k.From), model.Moment(k.To))
+	for _, k := range s.m.Queue.KeptFrom(gang.QueueTime(s.m.Time), t.Key.String(), s.m.View.Cluster) {
+		said := fmt.Sprintf("window %s keeps %s from %s to %s. ", k.Window, pal.CountGPUs(k.GPUs), model.Moment(k.From), model.Moment(k.To))
 		switch {
 		case k.From > gang.QueueTime(s.m.Time) && *t.Job.Type == api.JobTypeService && t.Request.Hints.Duration == 0:
 			said += "The job does not start on these GPUs even before the window begins, because " + endless + ". The job starts only on GPUs that no window reserves within the next " + model.ShortDuration((k.Until - gang.QueueTime(s.m.Time)).Round(time.Second))
