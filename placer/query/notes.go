@@ -116,6 +116,9 @@ func (s facts) whenEnds(e *Explanation, t *model.Tracked) {
 	default:
 		e.EndWhy = "max_run_duration counts as the time on median GPUs of one node"
 	}
+	if n := e.Elastic; n != nil && n.Members < n.Most {
+		e.EndWhy += fmt.Sprintf("; with %d of %d members %.3g times as long", n.Members, n.Most, t.QueueJob(s.m.Cfg.RestartCost).Slower(n.Members, n.Most))
+	}
 	if r := t.Record; r != nil && r.Decision.Chosen != nil {
 		e.EndWhy += fmt.Sprintf("; on the job's GPUs %.3g times as long (predicted slowdown)", r.Decision.Chosen.Cost)
 	}
