@@ -172,7 +172,7 @@ func testWindow(t *testing.T, b *bed) {
 	long.id = "later"
 	b.run(long.hcl())
 	b.untilWaits("later", `window "kernel" reserves 4 GPUs from`)
-	b.says("explain later", "window kernel: 4 GPUs are kept from")
+	b.says("explain later", "window kernel keeps 4 GPUs from")
 	short := gang("short", 1, 4)
 	short.meta = `pal_duration = "10m"`
 	b.runs(short, 4)

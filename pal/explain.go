@@ -376,15 +376,22 @@ func whyNot(c *Cluster, g Gang, p Policy, n Candidates) (impossible bool, why re
 		why.Kind, why.Tier = reason.Apart, g.MaxTier.String()
 	default:
 		why.Kind = reason.Scattered
-		switch {
-		case g.Sharing == nil || c.takesFree(g) >= demand:
-		case c.takesFree(g.together()) >= demand:
-			why = why.Over(reason.Reason{Kind: reason.MembersApart})
-		default:
-			why = why.Over(reason.Reason{Kind: reason.Neighbours})
-		}
+		why = why.Over(UnusableParts(c, g))
 	}
 	return false, why
+}
+
+// UnusableParts returns why a gang cannot use enough of the free parts of shared GPUs: its members
+// must not share a GPU, or the gang and its neighbours do not accept each other. Without such a
+// cause, UnusableParts returns the zero reason.
+func UnusableParts(c *Cluster, g Gang) reason.Reason {
+	switch demand := g.GPUs(); {
+	case g.Sharing == nil || c.takesFree(g) >= demand:
+		return reason.Reason{}
+	case c.takesFree(g.together()) >= demand:
+		return reason.Reason{Kind: reason.MembersApart}
+	}
+	return reason.Reason{Kind: reason.Neighbours}
 }
 
 // tooLarge returns why the gang would not fit into the cluster even if all GPUs were free and

@@ -188,6 +188,8 @@ func (p *Placer) carryOutHere(t *model.Tracked, e gang.Effect) {
 		p.log.With("job", t.Key.ID, "namespace", t.Key.Namespace).Log(hclog.Level(e.Level), e.Text, e.Args...)
 	case gang.Placed:
 		p.notePlaced(t, e.Record)
+	case gang.Sized:
+		p.emitSized(t, e)
 	case gang.CountMove:
 		p.moved = append(p.moved, e.At)
 		slices.SortFunc(p.moved, time.Time.Compare)

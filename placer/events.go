@@ -28,6 +28,7 @@ const (
 	Queued      EventKind = "queued"      // the job was registered, and waits
 	Placed      EventKind = "placed"      // GPUs were chosen, and the job was registered with them
 	Moved       EventKind = "moved"       // like Placed, but on better GPUs than before
+	Resized     EventKind = "resized"     // the number of members of an elastic gang was changed
 	Started     EventKind = "started"     // Nomad has placed all members
 	Stopped     EventKind = "stopped"     // the placer stops the members
 	Requeued    EventKind = "requeued"    // the job waits again
@@ -43,7 +44,7 @@ const (
 )
 
 // EventKinds lists all kinds of events.
-var EventKinds = []EventKind{Queued, Placed, Moved, Started, Stopped, Requeued, LostMembers, GivenUp, Refused, Finished, Released,
+var EventKinds = []EventKind{Queued, Placed, Moved, Resized, Started, Stopped, Requeued, LostMembers, GivenUp, Refused, Finished, Released,
 	AllocFailed, Quarantined, Unhealthy, Healthy}
 
 // NotifiedKinds lists the kinds of events that a subscriber gets if it chooses no kinds.
@@ -57,13 +58,13 @@ type Event struct {
 	// At is the time when the placer saw the event. For a failed allocation, At is the time when
 	// the allocation last changed in Nomad.
 	At time.Time `json:"at"`
-	// Kind is queued, placed, moved, started, stopped, requeued, lost, failed, rejected, ended,
-	// released, allocation (an allocation failed or was lost), quarantined, unhealthy or healthy.
+	// Kind is queued, placed, moved, resized, started, stopped, requeued, lost, failed, rejected,
+	// ended, released, allocation (an allocation failed or was lost), quarantined, unhealthy or healthy.
 	Kind EventKind `json:"kind"`
 	// Namespace and Job identify the job, and are empty in events about GPUs.
 	Namespace string `json:"namespace,omitempty"`
 	Job       string `json:"job,omitempty"`
-	// ForJob is the job (namespace/id) in whose favour the event's job is stopped.
+	// ForJob is the job (namespace/id) in whose favour the event's job is stopped or shrinks.
 	ForJob string `json:"for_job,omitempty"`
 	// Node is the name of the node, in events about failed allocations and about the health of
 	// GPUs.
@@ -258,6 +259,12 @@ func (p *core) emitPlaced(t *model.Tracked, r gang.Record) {
 	e.GPUs = c.GPUIDs()
 	e.Text = fmt.Sprintf("gets %s %s after %s, predicted slowdown %.2f", pal.CountGPUs(len(e.GPUs)), on(c), model.ShortDuration(r.Waited.Round(time.Second)), c.Cost)
 	p.hooks.Events.Add(e)
+}
+
+// emitSized adds an event for a new number of members that Nomad has stored.
+func (p *core) emitSized(t *model.Tracked, s gang.Sized) {
+	text := fmt.Sprintf("%s from %d to %s", map[bool]string{true: "shrinks", false: "grows"}[s.To < s.From], s.From, reason.Counted(s.To, "member", "members"))
+	p.hooks.Events.Add(Event{At: p.m.Time.UTC(), Kind: Resized, Namespace: t.Key.Namespace, Job: t.Key.ID, ForJob: s.For, GPUs: s.GPUs, Text: text})
 }
 
 func on(c *pal.Choice) string {

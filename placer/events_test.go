@@ -137,6 +137,32 @@ func TestEventsTellStories(t *testing.T) {
 	})
 }
 
+// An elastic gang makes an event each time when the placer changes its size. The event names the
+// GPUs that the gang has from then on and, if the gang shrinks, the job that gets the others.
+func TestEventsOfSizes(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		w.AddNodes(1, 4)
+		p := w.StartPlacer()
+		w.Submit(bed.Gang{Name: "wide", Runs: 10 * time.Hour, Meta: map[string]string{"pal_elastic": "true", "pal_duration": "10h"}, Change: func(j *api.Job) {
+			j.TaskGroups[0].Scaling = &api.ScalingPolicy{Min: new(int64(1)), Max: new(int64(4))}
+		}})
+		w.ExpectRunning("wide", 10*time.Second)
+		w.RunFor(10 * time.Minute)
+		w.Submit(bed.Gang{Name: "next", GPUs: 2, Runs: 10 * time.Minute, Meta: map[string]string{"pal_duration": "10m"}})
+		w.RunFor(time.Hour)
+		var got []string
+		es, _ := p.Events.After(0)
+		for _, e := range es {
+			if e.Kind == placer.Resized {
+				got = append(got, fmt.Sprintf("%s %s: %s, %d GPUs", e.Job, e.ForJob, e.Text, len(e.GPUs)))
+			}
+		}
+		if want := []string{"wide default/next: shrinks from 4 to 2 members, 2 GPUs", "wide : grows from 2 to 4 members, 4 GPUs"}; !slices.Equal(got, want) {
+			w.T.Errorf("%q, want %q", got, want)
+		}
+	})
+}
+
 // A GPU makes an event when it becomes unhealthy, and another one when it is healthy again. A GPU
 // that was unhealthy before the placer started makes no event for that.
 func TestEventsOfHealth(t *testing.T) {

@@ -27,7 +27,7 @@ func (s *sharers) submitted(id string, class pal.AppClass, but func(*Job)) {
 	if err := s.q.Submit(s.now, j); err != nil {
 		s.t.Fatal(err)
 	}
-	s.of[id] = g
+	s.of[id] = j.Gang
 }
 
 // starts carries out the queue's decisions, and returns the gangs that start.
@@ -64,6 +64,29 @@ func (s *sharers) waits(id string, want reason.Kind, free int) {
 		}
 	}
 	s.t.Errorf("%s does not wait", id)
+}
+
+// If a gang cannot use the free parts of GPUs, the reason names pal_neighbours, or that the members
+// must not share a GPU. Lack of CPU, memory or disk is not the cause.
+func TestUnusableParts(t *testing.T) {
+	s := newSharersOn(t, "V100", 2)
+	s.submit("there", pal.ClassD)
+	s.submitted("shy", pal.ClassD, func(j *Job) { j.Gang.Sharing = &pal.Sharing{} })
+	s.wants("an idle GPU for each", "there", "shy")
+	s.submitted("none", pal.ClassD, func(j *Job) { j.Gang.Sharing = &pal.Sharing{} })
+	s.submitted("pair", pal.ClassD, func(j *Job) {
+		j.Gang = pal.SingleGPUs("pair", pal.ClassD, 2)
+		j.Gang.Sharing = &pal.Sharing{Beside: pal.AnyClass}
+	})
+	s.wants("no idle GPU is left")
+	for i, want := range []string{
+		"needs 1 GPU; 4 are free, but this job and the jobs on these GPUs do not accept each other as neighbours (pal_neighbours)",
+		"needs 2 GPUs; 4 are free, but the job's members must not share a GPU (pal_neighbours = \"any,self\" allows it)",
+	} {
+		if got := s.q.Waiting(s.now, s.c)[i].Why().String(); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
 }
 
 // A gang whose only possible neighbours are bad waits for better ones, and gangs behind it can

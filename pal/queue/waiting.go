@@ -82,6 +82,9 @@ type Wait struct {
 	// otherModel is set for reason.Locality if the gang waits for a GPU model that other gangs need
 	// less. Otherwise, the gang waits for GPUs that suit the gang itself better.
 	otherModel bool
+	// unusable is set for reason.Scattered if the gang cannot use free parts of shared GPUs: why
+	// it cannot.
+	unusable reason.Reason
 }
 
 // barredBy sets Until and Begins from the window that keeps the gang from starting.
@@ -131,6 +134,7 @@ func (w Wait) Why() reason.Reason {
 		r.Needs, r.Free, r.FreeOthers = w.GPUs, w.Free-w.Outliers, w.FreeOthers
 	case reason.Scattered, reason.Refused:
 		r.Needs, r.Free = w.GPUs, w.Free-w.Outliers
+		r = r.Over(w.unusable)
 	}
 	if w.Outliers > 0 {
 		r.Used = &reason.Used{Outliers: w.Outliers}
@@ -222,6 +226,7 @@ func (p *asker) whys(queue []*entry) []Wait {
 	var head *entry
 	ahead, aheadGPUs, free := "", 0.0, oncePerKind(p.Queue, func(e *entry) int { return pal.FreeFor(p.c, e.job.Gang) })
 	slow := oncePerKind(p.Queue, p.avoided)
+	unusable := oncePerKind(p.Queue, func(e *entry) reason.Reason { return pal.UnusableParts(p.c, e.job.Gang) })
 	for i, e := range queue {
 		p.toLeast(e)
 		w := Wait{Job: e.job.ID, Position: i + 1, GPUs: e.gpus, Most: e.most(), Free: free(e), Overdue: e.overdue,
@@ -250,6 +255,9 @@ func (p *asker) whys(queue []*entry) []Wait {
 		}
 		if w.Reason == reason.Scattered || w.Reason == reason.GPUs {
 			w.Outliers = min(w.Free, slow(e))
+		}
+		if w.Reason == reason.Scattered {
+			w.unusable = unusable(e)
 		}
 		if w.Reason == reason.Array {
 			w.Limit, w.Running = e.job.ArrayParallel, p.arrays[e.job.Array]

@@ -185,18 +185,20 @@ func (p *finder) find(e *entry) (pal.Found, bool) {
 func (p *finder) reservedFirst(e *entry, search func(*entry, []*indexedWindow) (pal.Found, bool)) (pal.Found, bool) {
 	long := p.longest(e, p.now)
 	closed := p.closed(e, p.reach(e, p.startTime(), long, e.slower))
-	f, ok := p.offWindows(e, long, slices.Clone(closed), search)
+	off := slices.Clone(closed)
+	f, ok := p.offWindows(e, long, &off, search)
 	reserved := p.reserved(e)
 	if !ok || len(reserved) == 0 || within(f.Placement, reserved) {
 		return f, ok
 	}
 	others := slices.DeleteFunc(p.freeNow(), func(u int) bool { return reserved[u] })
 	besides := &indexedWindow{Window: Window{From: p.startTime(), GPUs: others}, on: setOf(others)}
-	own, fits := p.offWindows(e, long, append(slices.Clone(closed), besides), search)
+	off = append(slices.Clone(closed), besides)
+	own, fits := p.offWindows(e, long, &off, search)
 	if fits && own.Cost() < muchWorse*f.Cost() {
 		return own, true
 	}
-	return p.offWindows(e, long, closed, search)
+	return p.offWindows(e, long, &closed, search)
 }
 
 // reserved returns the GPUs of the windows that are open at startTime and admit the gang.
@@ -217,24 +219,24 @@ func within(pl pal.Placement, set map[int]bool) bool {
 
 // offWindows returns the result of a search that leaves out the GPUs of windows that the gang can
 // run into. The first search leaves out the windows in `closed`. If the gang can run into other
-// windows on the GPUs found, offWindows leaves out these windows as well, and searches again.
-func (p *finder) offWindows(e *entry, long time.Duration, closed []*indexedWindow, search func(*entry, []*indexedWindow) (pal.Found, bool)) (pal.Found, bool) {
+// windows on the GPUs found, offWindows adds these windows to `closed`, and searches again.
+func (p *finder) offWindows(e *entry, long time.Duration, closed *[]*indexedWindow, search func(*entry, []*indexedWindow) (pal.Found, bool)) (pal.Found, bool) {
 	at := p.startTime()
 	for {
-		f, ok := search(e, closed)
+		f, ok := search(e, *closed)
 		if !ok {
-			for _, w := range closed { // a gang that ends before the window could start
+			for _, w := range *closed { // a gang that ends before the window could start
 				p.slack = max(p.slack, w.From-at)
 			}
 			return f, false
 		}
-		before := len(closed)
+		before := len(*closed)
 		for _, w := range p.closed(e, p.reach(e, at, long, e.cost(f.Placement))) {
-			if !slices.Contains(closed, w) && touches(f.Placement, w.on) {
-				closed = append(closed, w)
+			if !slices.Contains(*closed, w) && touches(f.Placement, w.on) {
+				*closed = append(*closed, w)
 			}
 		}
-		if len(closed) == before {
+		if len(*closed) == before {
 			return f, true
 		}
 	}
@@ -278,8 +280,9 @@ func (p *finder) crosses(e *entry, pl pal.Placement) bool {
 	return slices.ContainsFunc(closed, func(w *indexedWindow) bool { return touches(pl, w.on) })
 }
 
-// barring returns the last window that keeps a gang from starting even on an empty cluster, or nil.
-// A gang that a window bars in this way does not become the head, and gets no turn.
+// barring returns a window that keeps a gang from starting even on an empty cluster, or nil if there
+// is none: the window after whose end the gang could start. A gang that a window bars in this way
+// does not become the head, and gets no turn.
 func (p *finder) barring(e *entry) *indexedWindow {
 	if len(p.windows.list) == 0 || p.windowless {
 		return nil
@@ -289,10 +292,17 @@ func (p *finder) barring(e *entry) *indexedWindow {
 	if len(closed) == 0 {
 		return nil
 	}
-	if _, fits := p.offWindows(e, long, closed, p.aloneBesideWindows); fits {
+	if _, fits := p.offWindows(e, long, &closed, p.aloneBesideWindows); fits {
 		return nil
 	}
-	return slices.MaxFunc(closed, func(a, b *indexedWindow) int { return cmp.Compare(a.To, b.To) })
+	slices.SortStableFunc(closed, func(a, b *indexedWindow) int { return cmp.Compare(a.To, b.To) })
+	last := len(closed) - 1
+	for i := range last {
+		if _, fits := p.aloneBesideWindows(e, closed[i+1:]); fits {
+			return closed[i]
+		}
+	}
+	return closed[last]
 }
 
 // aloneBesideWindows does the same as besideWindows, on a cluster on which no gang of the Queue
@@ -344,11 +354,10 @@ func (ws *windows) ended(now time.Duration) bool {
 // WindowConflict is a window that a waiting gang avoids, or that a running gang can run into.
 type WindowConflict struct {
 	Window string
-	// GPUs is the number of the window's GPUs. For a running gang, only the GPUs that the gang
-	// holds count.
+	// GPUs is the number of the window's GPUs that a waiting gang could use, or that a running gang
+	// holds.
 	GPUs int
-	// On contains the numbers of the window's GPUs in the cluster. On is set only for a waiting
-	// gang.
+	// On contains the numbers of these GPUs in the cluster. On is set only for a waiting gang.
 	On []int
 	// From and To are the beginning and the end of the window. Until is the time by which the gang
 	// has ended with the probability [WindowChance]. If the gang waits, it is assumed to start now.
@@ -356,8 +365,8 @@ type WindowConflict struct {
 }
 
 // KeptFrom returns the windows whose GPUs a waiting job cannot get now, because the job could still
-// run when the windows begin.
-func (q *Queue) KeptFrom(now time.Duration, id string) []WindowConflict {
+// run when the windows begin. GPUs that the job could not use without windows, either, do not count.
+func (q *Queue) KeptFrom(now time.Duration, id string, c *pal.Cluster) []WindowConflict {
 	e := q.entries[id]
 	if e == nil {
 		return nil
@@ -366,7 +375,10 @@ func (q *Queue) KeptFrom(now time.Duration, id string) []WindowConflict {
 	until := p.reach(e, now, p.longest(e, now), 1)
 	var out []WindowConflict
 	for _, w := range p.closed(e, until) {
-		out = append(out, WindowConflict{w.Name, len(w.GPUs), w.GPUs, w.From, w.To, until})
+		on := slices.DeleteFunc(slices.Clone(w.GPUs), func(u int) bool { return !e.job.Gang.MayUse(c.GroupOf(u)) })
+		if len(on) > 0 {
+			out = append(out, WindowConflict{w.Name, len(on), on, w.From, w.To, until})
+		}
 	}
 	return out
 }

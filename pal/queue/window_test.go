@@ -106,18 +106,44 @@ func TestWindowFor(t *testing.T) {
 	}
 }
 
-// TestKeptFrom tests the windows that the command explain shows.
+// TestKeptFrom tests the windows that the command explain shows. A window without GPUs that the job
+// could use does not matter, nor do such GPUs of other windows.
 func TestKeptFrom(t *testing.T) {
-	q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}})
-	j := Job{ID: "a/j", Tenant: "a", Gang: pal.SingleGPUs("j", pal.ClassA, 1), Estimate: 3 * time.Hour}
-	if err := q.Submit(0, j); err != nil {
+	q, c, j := aboutWindows(t)
+	q.SetWindows([]Window{{Name: "soon", From: 2 * time.Hour, To: 4 * time.Hour, GPUs: []int{1, 2, 5}}, {Name: "his", From: time.Hour, To: 9 * time.Hour, GPUs: []int{0}, For: []string{"a"}},
+		{Name: "late", From: 3 * time.Hour, To: 4 * time.Hour, GPUs: []int{0}}, {Name: "others", From: time.Hour, To: 9 * time.Hour, GPUs: []int{4, 5}}, {Name: "none", From: time.Hour, To: 9 * time.Hour}})
+	want := []WindowConflict{{Window: "soon", GPUs: 2, On: []int{1, 2}, From: 2 * time.Hour, To: 4 * time.Hour, Until: 3 * time.Hour}}
+	if d := cmp.Diff(want, q.KeptFrom(0, j, c)); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// aboutWindows returns a queue, a cluster of two nodes with four GPUs each, and the id of a waiting
+// job that can use only the first node's GPUs.
+func aboutWindows(t *testing.T) (*Queue, *pal.Cluster, string) {
+	t.Helper()
+	c, err := pal.NewCluster(testNodes(2, ""), pal.TwoTier(1.7))
+	if err != nil {
 		t.Fatal(err)
 	}
-	q.SetWindows([]Window{{Name: "soon", From: 2 * time.Hour, To: 4 * time.Hour, GPUs: []int{1, 2}}, {Name: "his", From: time.Hour, To: 9 * time.Hour, For: []string{"a"}},
-		{Name: "late", From: 3 * time.Hour, To: 4 * time.Hour}})
-	want := []WindowConflict{{Window: "soon", GPUs: 2, On: []int{1, 2}, From: 2 * time.Hour, To: 4 * time.Hour, Until: 3 * time.Hour}}
-	if d := cmp.Diff(want, q.KeptFrom(0, "a/j")); d != "" {
-		t.Errorf("(-want +got):\n%s", d)
+	q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}})
+	g := pal.SingleGPUs("j", pal.ClassA, 2)
+	g.MemberSets[0].Eligible = []bool{true, false}
+	if err := q.Submit(0, Job{ID: "a/j", Tenant: "a", Gang: g, Estimate: 3 * time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	return q, c, "a/j"
+}
+
+// A job that waits for windows starts after the first window whose end makes room for the job. A
+// window on GPUs that the job cannot use, or does not need, ends later, but does not matter.
+func TestWaitsForTheWindowThatMatters(t *testing.T) {
+	q, c, _ := aboutWindows(t)
+	all := []Window{{Name: "first", To: time.Hour, GPUs: []int{0}}, {Name: "none", To: 3 * time.Hour}, {Name: "second", To: 2 * time.Hour, GPUs: []int{1}},
+		{Name: "others", To: 9 * time.Hour, GPUs: []int{4, 5}}, {Name: "more", To: 9 * time.Hour, GPUs: []int{2, 3}}}
+	q.SetWindows(all)
+	if w := q.Waiting(0, c)[0]; w.Reason != reason.InWindow || w.Until != 2*time.Hour {
+		t.Errorf("it waits until %v: %s, want 2h", w.Until, w)
 	}
 }
 

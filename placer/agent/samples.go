@@ -154,13 +154,13 @@ func uses(events []placer.Event) []Use {
 	for _, e := range events {
 		k := [2]string{e.Namespace, e.Job}
 		switch e.Kind {
-		case placer.Placed, placer.Moved, placer.Requeued, placer.LostMembers, placer.GivenUp, placer.Finished, placer.Refused:
+		case placer.Placed, placer.Moved, placer.Resized, placer.Requeued, placer.LostMembers, placer.GivenUp, placer.Finished, placer.Refused:
 			if i, ok := open[k]; ok {
 				out[i].To = e.At
 				delete(open, k)
 			}
 		}
-		if len(e.GPUs) > 0 && (e.Kind == placer.Placed || e.Kind == placer.Moved) {
+		if len(e.GPUs) > 0 && (e.Kind == placer.Placed || e.Kind == placer.Moved || e.Kind == placer.Resized) {
 			open[k] = len(out)
 			out = append(out, Use{Namespace: e.Namespace, Job: e.Job, GPUs: e.GPUs, From: e.At})
 		}

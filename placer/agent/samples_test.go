@@ -89,6 +89,7 @@ func TestUses(t *testing.T) {
 		event(1, "a", placer.Queued), event(2, "a", placer.Placed, "g1", "g2"), event(3, "a", placer.Started),
 		event(4, "b", placer.Placed, "g3"), event(5, "a", placer.Stopped), event(6, "a", placer.Requeued),
 		event(7, "a", placer.AllocFailed, "g9"), event(8, "a", placer.Placed, "g4"), event(9, "a", placer.Moved, "g5"), event(10, "a", placer.Finished),
+		event(11, "b", placer.Resized, "g3", "g4"), event(12, "b", placer.Finished),
 	})
 	use := func(job string, from, to int, gpus ...string) Use {
 		u := Use{Namespace: "default", Job: job, GPUs: gpus, From: at(from)}
@@ -97,7 +98,7 @@ func TestUses(t *testing.T) {
 		}
 		return u
 	}
-	want := []Use{use("a", 2, 6, "g1", "g2"), use("b", 4, 0, "g3"), use("a", 8, 9, "g4"), use("a", 9, 10, "g5")}
+	want := []Use{use("a", 2, 6, "g1", "g2"), use("b", 4, 11, "g3"), use("a", 8, 9, "g4"), use("a", 9, 10, "g5"), use("b", 11, 12, "g3", "g4")}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("uses (-want +got):\n%s", d)
 	}

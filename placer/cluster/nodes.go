@@ -86,6 +86,12 @@ func isGPU(d *api.NodeDeviceResource) bool {
 	return d != nil && attr.IsGPU(d.Vendor, d.Type)
 }
 
+// IsMIG reports whether a device group consists of MIG instances. nomad-device-nvidia shows MIG only
+// in the group's name.
+func IsMIG(d *api.NodeDeviceResource) bool {
+	return strings.Contains(d.Name, " MIG ") || d.Attributes[attr.MIGProfile] != nil
+}
+
 // GPUDevices returns the node's groups of GPUs, sorted by name. The parts of each shared GPU form a
 // separate group, because all parts that a member gets are of one GPU.
 func GPUDevices(n *api.Node) []*api.NodeDeviceResource {

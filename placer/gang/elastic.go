@@ -22,7 +22,7 @@ func (g *Lifecycle) resize(e Event, w World) []Effect {
 	if g.MayHaveOverwritten() || g.Request.Elastic == nil || g.Have > g.Live || len(w.Holds(g.Key)) > g.Request.Gang.GPUs() {
 		return g.refuseStop(e, w) // the last registration is unverified, or some members have completed or are still ending
 	}
-	es, err := g.beginResize(r.To, w)
+	es, err := g.beginResize(r.To, r.For, w)
 	if err != nil {
 		return []Effect{g.log(Info, "cannot change the number of members", "error", err), QueueSettled{}, QueueKept{}}
 	}
@@ -32,15 +32,17 @@ func (g *Lifecycle) resize(e Event, w World) []Effect {
 // sizing is a change of an elastic gang's size that is not finished.
 type sizing struct {
 	to       pal.Placement
+	told     Sized
 	register Register
 }
 
-// beginResize begins to change the gang to the size of the given placement.
+// beginResize begins to change the gang to the size of the given placement. If the gang shrinks in
+// favour of another job, forJob is that job.
 //
 // If a job is registered again, Nomad reruns members that have finished. So the placer looks for
 // finished members immediately before and after the registration. If the gang finished between
 // these two looks, the placer stops the job.
-func (g *Lifecycle) beginResize(to pal.Placement, w World) ([]Effect, error) {
+func (g *Lifecycle) beginResize(to pal.Placement, forJob string, w World) ([]Effect, error) {
 	pins, err := w.Resized(g, to)
 	if err != nil {
 		return nil, err
@@ -53,7 +55,7 @@ func (g *Lifecycle) beginResize(to pal.Placement, w World) ([]Effect, error) {
 	if len(to.Members) < g.Want {
 		why = ToShrink
 	}
-	g.sizing = &sizing{to, Register{Why: why, Job: job}}
+	g.sizing = &sizing{to, Sized{g.Want, len(to.Members), w.GPUIDs(to.GPUs()), forJob}, Register{Why: why, Job: job}}
 	return []Effect{ReadSource{}}, nil // read the source before the allocations, because reading it can take long
 }
 
@@ -104,7 +106,7 @@ func (g *Lifecycle) doWithout(blocked bool, w World) []Effect {
 		return nil
 	}
 	to.Members = to.Members[:g.Have]
-	es, err := g.beginResize(to, w)
+	es, err := g.beginResize(to, "", w)
 	if err != nil {
 		return nil
 	}
@@ -113,7 +115,7 @@ func (g *Lifecycle) doWithout(blocked bool, w World) []Effect {
 
 // resizeDone records that the job's count has changed.
 func (g *Lifecycle) resizeDone(why Purpose, w World) []Effect {
-	to := g.sizing.to
+	to, told := g.sizing.to, g.sizing.told
 	g.sizing = nil
 	if g.Record != nil {
 		r := *g.Record
@@ -126,10 +128,10 @@ func (g *Lifecycle) resizeDone(why Purpose, w World) []Effect {
 	}
 	if why == ToShrink {
 		g.Reserved = nil
-		return nil // the queue learns the new size when the members have ended
+		return []Effect{told} // the queue learns the new size when the members have ended
 	}
 	g.Reserved = w.GPUIDs(to.GPUs())
-	return []Effect{Keep{to}, QueueStarted{to}}
+	return []Effect{told, Keep{to}, QueueStarted{to}}
 }
 
 // slower returns the run time with the given number of members, divided by the run time with the

@@ -233,6 +233,13 @@ type (
 	// Placed reports that Nomad has stored the job with the pins of a start. Record has the
 	// reasons.
 	Placed struct{ Record Record }
+	// Sized reports that Nomad has stored another number of members of an elastic gang. GPUs are the
+	// GPUs that the gang then has. For is the job (namespace/id) in whose favour the gang shrinks.
+	Sized struct {
+		From, To int
+		GPUs     []string
+		For      string
+	}
 	// CountMove counts a move that began, because the number of moves per hour is limited.
 	CountMove struct{ At time.Time }
 )
@@ -266,6 +273,7 @@ func (QueueKept) awaits() bool       { return false }
 func (QueueSettled) awaits() bool    { return false }
 func (StartAtTarget) awaits() bool   { return false }
 func (Placed) awaits() bool          { return false }
+func (Sized) awaits() bool           { return false }
 func (CountMove) awaits() bool       { return false }
 
 // Purpose is the reason for which the placer registers or deregisters a job.

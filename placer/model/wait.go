@@ -145,7 +145,7 @@ func (m *Model) WaitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*Wait {
 		}
 		if w.Reason == reason.Scattered {
 			var kept []reason.Reason
-			for _, k := range m.Queue.KeptFrom(gang.QueueTime(m.Time), w.Job) {
+			for _, k := range m.Queue.KeptFrom(gang.QueueTime(m.Time), w.Job, c) {
 				if free := freeOf(c, k.On); free > 0 {
 					keeps := reason.Reason{Kind: reason.WindowKeeps, Window: k.Window, Needs: free, Until: at(k.To)}
 					if at(k.From).After(m.Time) {

@@ -225,12 +225,16 @@ func (s facts) behind(version int64) (names []string) {
 	return names
 }
 
+// checkUnprofiled counts the GPUs without a class. The plugin cannot measure MIG instances, so they
+// do not count.
 func (s facts) checkUnprofiled() Check {
-	c := s.m.View.Cluster
+	c, isMIG := s.m.View.Cluster, s.migInstances()
 	var names []string
-	unknown := 0
+	unknown, mig := 0, 0
 	for i := range c.NumGPUs() {
-		if classes := c.GPU(i).Classes; classes[0]+classes[1]+classes[2]+classes[3] == 0 {
+		if isMIG[c.GPU(i).ID] {
+			mig++
+		} else if classes := c.GPU(i).Classes; classes[0]+classes[1]+classes[2]+classes[3] == 0 {
 			unknown++
 			if node, _ := c.Group(c.GroupOf(i)); !slices.Contains(names, c.Node(node).Name) {
 				names = append(names, c.Node(node).Name)
@@ -238,9 +242,29 @@ func (s facts) checkUnprofiled() Check {
 		}
 	}
 	if unknown > 0 {
-		return Check{"measured gpus", Warn, fmt.Sprintf("%d of %d GPUs are not measured, on %s", unknown, c.NumGPUs(), some(names)), remedyUnmeasured + "; until then, these GPUs count as median GPUs"}
+		return Check{"measured gpus", Warn, fmt.Sprintf("%d of %d GPUs are not measured, on %s", unknown, c.NumGPUs()-mig, some(names)), remedyUnmeasured + "; until then, these GPUs count as median GPUs"}
 	}
-	return Check{"measured gpus", OK, fmt.Sprintf("all %d", c.NumGPUs()), ""}
+	found := fmt.Sprintf("all %d", c.NumGPUs()-mig)
+	if mig > 0 {
+		found += fmt.Sprintf("; MIG instances, which cannot be measured: %d", mig)
+	}
+	return Check{"measured gpus", OK, found, ""}
+}
+
+// migInstances returns the ids of all MIG instances.
+func (s facts) migInstances() map[string]bool {
+	ids := map[string]bool{}
+	with, _ := s.gpusOn()
+	for _, n := range with {
+		for _, d := range cluster.GPUDevices(n) {
+			for _, in := range d.Instances {
+				if cluster.IsMIG(d) {
+					ids[in.ID] = true
+				}
+			}
+		}
+	}
+	return ids
 }
 
 // checkGate finds nodes whose meta opens the gate, and which therefore accept members of gangs that

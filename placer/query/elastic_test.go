@@ -99,6 +99,23 @@ func TestElasticAnswers(t *testing.T) {
 	})
 }
 
+// The expected end of an elastic gang depends on its present number of members, and explain says by
+// how much.
+func TestEndOfElasticGang(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		w.AddNodes(1, 4)
+		w.StartPlacer()
+		w.Submit(bed.Gang{Name: "fixed", GPUs: 2, Runs: 10 * time.Hour})
+		w.ExpectRunning("fixed", 10*time.Second)
+		w.Submit(bed.Gang{Name: "wide", Runs: 10 * time.Hour, Change: between(1, 4), Meta: map[string]string{"pal_elastic": "true", "pal_duration": "1h"}})
+		w.ExpectRunning("wide", 10*time.Second)
+		e := explained(w, "wide")
+		if want := "pal_duration = 1h counts as the time on median GPUs of one node; with 2 of 4 members 2 times as long; "; !strings.HasPrefix(e.EndWhy, want) || time.Until(e.EndFrom) < 110*time.Minute {
+			w.T.Errorf("it ends at %v: %s; want %s", e.EndFrom, e.EndWhy, want)
+		}
+	})
+}
+
 // Of the members that an elastic gang could give back, only those count whose GPUs the waiting gang
 // could use.
 func TestMayGiveWhatIsOfUse(t *testing.T) {

@@ -612,7 +612,7 @@ func (s facts) besideWindows(c *pal.Cluster, k cluster.JobKey, g pal.Gang, d *pa
 	}
 	was := d.Candidates
 	*d = pal.Explain(c, g, by)
-	if len(s.m.Queue.KeptFrom(gang.QueueTime(s.m.Time), k.String())) == 0 { // the job can use all GPUs, but prefers reserved ones
+	if len(s.m.Queue.KeptFrom(gang.QueueTime(s.m.Time), k.String(), c)) == 0 { // the job can use all GPUs, but prefers reserved ones
 		d.Candidates = was
 		return back
 	}

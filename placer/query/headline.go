@@ -172,14 +172,15 @@ func whyThese(d *pal.Decision) string {
 	return fmt.Sprintf("Chosen among %d free GPUs for %s low predicted slowdown: %s", d.Candidates.Free, whose, times(d.Chosen.Cost))
 }
 
-// onlyFree returns the sentence for a gang that got all free GPUs, or all except outliers.
+// onlyFree returns the sentence for a gang that got all free GPUs that it could use, or all of these
+// except outliers.
 func onlyFree(d *pal.Decision) string {
-	text := "These were the only free GPUs"
+	text := "These were the only free GPUs that the job could use"
 	if d.Demand == 1 {
-		text = "This was the only free GPU"
+		text = "This was the only free GPU that the job could use"
 	}
 	if sparesOutliers(d) {
-		text += map[bool]string{true: " that is not an outlier", false: " that are not outliers"}[d.Demand == 1]
+		text += ", except outliers"
 	}
 	return text + "."
 }

@@ -140,7 +140,7 @@ func (s facts) holders(g pal.Gang, self cluster.JobKey) *Holders {
 // kept returns the GPUs that a waiting gang avoids because of windows.
 func (s facts) kept(k cluster.JobKey) map[int]bool {
 	kept := map[int]bool{}
-	for _, w := range s.m.Queue.KeptFrom(gang.QueueTime(s.m.Time), k.String()) {
+	for _, w := range s.m.Queue.KeptFrom(gang.QueueTime(s.m.Time), k.String(), s.m.View.Cluster) {
 		for _, u := range w.On {
 			kept[u] = true
 		}

@@ -77,8 +77,8 @@ func sizeInWords(s *queue.Size, st gang.State) string {
 // noteWindows notes which windows reserve GPUs that a waiting job could use, and why the job does
 // not start on these GPUs.
 func (s facts) noteWindows(e *Explanation, t *model.Tracked) {
-	for _, k := range s.m.Queue.KeptFrom(gang.QueueTime(s.m.Time), t.Key.String()) {
-		said := fmt.Sprintf("window %s: %d GPUs are kept from %s to %s. ", k.Window, k.GPUs, model.Moment(k.From), model.Moment(k.To))
+	for _, k := range s.m.Queue.KeptFrom(gang.QueueTime(s.m.Time), t.Key.String(), s.m.View.Cluster) {
+		said := fmt.Sprintf("window %s keeps %s from %s to %s. ", k.Window, pal.CountGPUs(k.GPUs), model.Moment(k.From), model.Moment(k.To))
 		switch {
 		case k.From > gang.QueueTime(s.m.Time) && *t.Job.Type == api.JobTypeService && t.Request.Hints.Duration == 0:
 			said += "The job does not start on these GPUs even before the window begins, because " + endless + ". The job starts only on GPUs that no window reserves within the next " + model.ShortDuration((k.Until - gang.QueueTime(s.m.Time)).Round(time.Second))
@@ -139,6 +139,9 @@ func (s facts) whenEnds(e *Explanation, t *model.Tracked) {
 		}
 	default:
 		e.EndWhy = "max_run_duration counts as the time on median GPUs of one node"
+	}
+	if n := e.Elastic; n != nil && n.Members < n.Most {
+		e.EndWhy += fmt.Sprintf("; with %d of %d members %.3g times as long", n.Members, n.Most, t.QueueJob(s.m.Cfg.RestartCost).Slower(n.Members, n.Most))
 	}
 	if r := t.Record; r != nil && r.Decision.Chosen != nil {
 		e.EndWhy += fmt.Sprintf("; on the job's GPUs %.3g times as long (predicted slowdown)", r.Decision.Chosen.Cost)

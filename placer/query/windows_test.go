@@ -50,14 +50,17 @@ func TestWindows(t *testing.T) {
 		}
 		clock := func(after time.Duration) string { return began.Add(after).UTC().Format("2006-01-02 15:04 MST") }
 		for _, want := range []string{
-			fmt.Sprintf("window kernel: 4 GPUs are kept from %s to %s. The job does not start on these GPUs, because it may run until %s: 9 of 10 similar jobs end by that time", clock(2*time.Hour), clock(3*time.Hour), clock(3*time.Hour)),
-			fmt.Sprintf("window paper: 4 GPUs are kept from %s to %s. The job does not start on these GPUs before the window ends", clock(0), clock(4*time.Hour)),
+			fmt.Sprintf("window kernel keeps 4 GPUs from %s to %s. The job does not start on these GPUs, because it may run until %s: 9 of 10 similar jobs end by that time", clock(2*time.Hour), clock(3*time.Hour), clock(3*time.Hour)),
+			fmt.Sprintf("window paper keeps 4 GPUs from %s to %s. The job does not start on these GPUs before the window ends", clock(0), clock(4*time.Hour)),
 		} {
 			if !strings.Contains(e.Note, want) {
 				w.T.Errorf("note %q lacks %q", e.Note, want)
 			}
 		}
-		if want := "until " + clock(4*time.Hour) + ", a window reserves GPUs that the job needs"; !strings.Contains(e.WaitsFor.String(), want) || e.Wait == nil || e.Wait.Position != 1 {
+		if strings.Contains(e.Note, "typo") {
+			w.T.Errorf("the note names a window without GPUs: %q", e.Note)
+		}
+		if want := "the window lasts from " + clock(2*time.Hour) + " to " + clock(3*time.Hour); !strings.Contains(e.WaitsFor.String(), want) || e.Wait == nil || e.Wait.Position != 1 {
 			w.T.Errorf("it waits for %q, want %q", e.WaitsFor.String(), want)
 		}
 		if got := strings.Join(snapshot(w).Warnings(), "; "); !strings.Contains(got, `window "typo" covers no GPU`) {

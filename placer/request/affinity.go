@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -74,12 +73,6 @@ func weight(said *int8) int {
 		return 50
 	}
 	return int(*said)
-}
-
-// isMIG reports whether a device group consists of MIG instances. nomad-device-nvidia shows MIG
-// only in the group's name.
-func isMIG(d *api.NodeDeviceResource) bool {
-	return strings.Contains(d.Name, " MIG ") || d.Attributes["mig_profile"] != nil
 }
 
 // leavesModelOpen reports whether none of a.requests names a GPU model.

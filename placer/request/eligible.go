@@ -164,7 +164,7 @@ func (v *View) eligible(job *api.Job, a gpuRequest) eligibility {
 	sliced := a.leavesModelOpen() && v.wholeGPU(job, a)
 	for i, d := range v.Devices {
 		n := v.GroupNode(i)
-		e.could[i] = a.serves(d) && nodeCould(job, a.group, n) && !(sliced && isMIG(d))
+		e.could[i] = a.serves(d) && nodeCould(job, a.group, n) && !(sliced && cluster.IsMIG(d))
 		e.may[i] = e.could[i] && cluster.NotReady(n) == "" && nodeFits(job, a.group, n)
 	}
 	if e.few = v.fewValues(job, a, e.could); e.few != nil {
@@ -179,7 +179,7 @@ func (v *View) eligible(job *api.Job, a gpuRequest) eligibility {
 // wholeGPU reports whether some whole GPU could serve the request if its node were ready.
 func (v *View) wholeGPU(job *api.Job, a gpuRequest) bool {
 	for i, d := range v.Devices {
-		if !isMIG(d) && a.serves(d) && nodeCould(job, a.group, v.GroupNode(i)) {
+		if !cluster.IsMIG(d) && a.serves(d) && nodeCould(job, a.group, v.GroupNode(i)) {
 			return true
 		}
 	}

@@ -38,7 +38,7 @@ export function table(caption, heads, rows, groups = []) {
 const marks = {good: "●", info: "◐", warn: "▲", crit: "✕", rest: "○"};
 const kinds = {
   good: ["running", "free", "healthy", "started", "complete"],
-  info: ["starting", "committing", "allocated", "placed", "moved", "resubmitted"],
+  info: ["starting", "committing", "allocated", "placed", "moved", "resized", "resubmitted"],
   warn: ["infrastructure", "unknown", "waiting", "completing", "stopping", "stopped", "lost", "degraded", "quarantined",
     "outlier", "requeued"],
   crit: ["unschedulable", "rejected", "failed", "unhealthy", "allocation", "user"],

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/query"
@@ -70,6 +71,21 @@ func TestDoctor(t *testing.T) {
 
 	c.nomad.SetTokens(map[string]nomadtest.Token{"user": {Namespaces: map[string][]string{"research": {"list-jobs"}}}})
 	expect("with a token of a user", 2, map[string]query.Verdict{"token": query.Fail, "reading nomad": query.Fail}, "-token=user")
+}
+
+// The plugin cannot measure MIG instances, so doctor does not ask for their measurement.
+func TestDoctorOfMIG(t *testing.T) {
+	c := newCluster(t)
+	mig := nomadtest.GPUNode(7, 3)
+	mig.NodeResources.Devices[0].Name = "NVIDIA A100-SXM4-40GB MIG 1g.5gb"
+	c.nomad.AddNode(mig)
+	if _, out, said := c.does("doctor"); !strings.Contains(out, "measured gpus: 8 of 8 GPUs are not measured, on node-0, node-1\n") {
+		t.Errorf("before the measurement:\n%s%s", out, said)
+	}
+	c.profileMade(1, time.Now())() // as an agent would make it
+	if _, out, said := c.does("doctor"); !strings.Contains(out, "OK    measured gpus: all 8; MIG instances, which cannot be measured: 3\n") {
+		t.Errorf("after the measurement:\n%s%s", out, said)
+	}
 }
 
 // found is the finding of one check, and its advice.

@@ -21,8 +21,8 @@ import (
 
 var helpEvents = help("events [options]", `
 Shows what the placer did, oldest first: jobs queued, placed, moved to other GPUs,
-started, stopped, requeued, failed or ended; allocations that failed; and GPUs that
-became unhealthy or were quarantined. The agent keeps in memory the last 5,000 events
+resized, started, stopped, requeued, failed or ended; allocations that failed; and
+GPUs that became unhealthy or were quarantined. The agent keeps in memory the last 5,000 events
 since its start. Events that your token may not see are left out.
 
 Events Options:
@@ -166,7 +166,7 @@ func readEvents(b *base, s *answers, q url.Values, take func(placer.Event)) erro
 
 // eventStyles maps kinds of events to styles. Events of other kinds have no colour.
 var eventStyles = map[placer.EventKind]style{
-	placer.Started: green, placer.Placed: green, placer.Moved: green, placer.Requeued: yellow, placer.Stopped: yellow, placer.LostMembers: yellow,
+	placer.Started: green, placer.Placed: green, placer.Moved: green, placer.Resized: green, placer.Requeued: yellow, placer.Stopped: yellow, placer.LostMembers: yellow,
 	placer.GivenUp: red, placer.Refused: red, placer.AllocFailed: red, placer.Quarantined: red,
 	placer.Unhealthy: red, placer.Healthy: green,
 }

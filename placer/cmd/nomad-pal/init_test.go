@@ -4,6 +4,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/placer/agent"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
@@ -141,6 +143,36 @@ func TestSiteFiles(t *testing.T) {
 	}
 	if _, _, err := new(base).readJob(filepath.Join(dir, "example.nomad.hcl"), &jobFlags{strict: true}); err != nil {
 		t.Error(err)
+	}
+}
+
+// Parts of shared GPUs count as their GPU, as in quotas. The example requests whole GPUs or, if all
+// GPUs are shared, one part of each of two GPUs.
+func TestInitWithSharedGPUs(t *testing.T) {
+	t.Parallel()
+	parts := func(n int) *api.Node { // one GPU of eight parts
+		node := nomadtest.GPUNode(n, 8)
+		d := node.NodeResources.Devices[0]
+		d.Type, d.Name = attr.SharedType, d.Name+attr.SharedSuffix
+		for i, in := range d.Instances {
+			in.ID = fmt.Sprintf("GPU-%d::%d", n, i)
+		}
+		return node
+	}
+	whole := nomadtest.GPUNode(2, 2)
+	for _, c := range []struct {
+		nodes                 []*api.Node
+		gpus, count, gpusEach int
+		device, fits          string
+	}{
+		{[]*api.Node{parts(0), parts(1), whole}, 4, 1, 2, "nvidia/gpu/NVIDIA H200", "the cluster: 1 node with 2 × NVIDIA H200"},
+		{[]*api.Node{parts(0), parts(1)}, 2, 2, 1, "nvidia/gpu.shared", "the cluster: 2 nodes with parts of NVIDIA H200-SHARED"},
+	} {
+		s := &site{}
+		s.lookAtGPUs(c.nodes)
+		if s.GPUs != c.gpus || s.Count != c.count || s.GPUsEach != c.gpusEach || s.Device != c.device || s.Fits != c.fits {
+			t.Errorf("%+v, want %+v", s, c)
+		}
 	}
 }
 

@@ -115,15 +115,23 @@ var words = map[string]string{
 	"Penalty":           "how many times longer a gang takes at this locality than on one node",
 	"L×V matrix":        "penalty × mean PM score, for each locality and each bin (GPUs with similar PM scores, which count as equal). An entry fits if, at its locality, enough GPUs of its bin and of faster bins are free for the gang. The placer chooses the lowest entry that fits, but prefers a fuller node to an emptier one if this costs little more",
 	"Slowdown":          "penalty × PM score of the slowest GPU; 1 is the slowdown of a gang on median GPUs of one node",
+	"Speed":             "how fast the job runs on a GPU model, relative to the model on which the job is fastest",
+	"Price":             "the mean speed of recent jobs on a GPU model. The cost to others is slowdown × price × congestion of the model",
 }
+
+// slowdownOfModels replaces the explanation of the slowdown if the speeds of several GPU models are
+// known.
+const slowdownOfModels = "penalty × PM score of the slowest GPU ÷ speed of its GPU model; 1 is the slowdown of a gang on median GPUs of one node, of the model on which the job is fastest"
 
 // printLegend prints the explanations of the terms in used.
 func printLegend(b *base, used ...string) {
 	b.head("Words")
 	for _, w := range used {
-		b.sayAfter("  ", plain, w+": "+words[w]+".")
+		printWord(b, w, words[w])
 	}
 }
+
+func printWord(b *base, word, means string) { b.sayAfter("  ", plain, word+": "+means+".") }
 
 // printWords prints the explanations of the terms that occur in the explanation of a job.
 func printWords(b *base, e *query.Explanation) {
@@ -136,10 +144,19 @@ func printWords(b *base, e *query.Explanation) {
 		used = append(used, "Variability class")
 	}
 	if d.Chosen != nil || len(e.Tradeoffs) > 0 {
-		used = append(used, "PM score", "Locality", "Penalty", "Slowdown")
+		used = append(used, "PM score", "Locality", "Penalty")
+		if len(d.Models) == 0 {
+			used = append(used, "Slowdown")
+		}
 	}
 	if len(d.Walk) > 0 {
 		used = append(used, "L×V matrix")
 	}
+	if len(d.Models) > 0 {
+		used = append(used, "Speed", "Price")
+	}
 	printLegend(b, used...)
+	if len(d.Models) > 0 {
+		printWord(b, "Slowdown", slowdownOfModels)
+	}
 }

@@ -38,7 +38,8 @@ type site struct {
 	// OtherPlugin is the start of a sentence about the nodes whose GPUs come from another device
 	// plugin, or "" if there are no such nodes.
 	OtherPlugin string
-	// Nodes is the number of nodes with GPUs. GPUs is the number of GPUs on these nodes.
+	// Nodes is the number of nodes with GPUs. GPUs is the number of GPUs on these nodes. A shared
+	// GPU counts once, as in quotas.
 	Nodes, GPUs int
 	// Quota is the same for each namespace: the number of GPUs divided by the number of namespaces.
 	Quota int
@@ -125,9 +126,18 @@ func (s *site) lookAtRacks(nodes []*api.Node) {
 }
 
 // kind stands for the nodes that have the same pool, driver, GPU model and number of healthy GPUs.
+// If the GPUs are shared, gpus is 1, because a task gets parts of only one GPU.
 type kind struct {
-	pool, driver, vendor, model string
-	gpus                        int
+	pool, driver, vendor, typ, model string
+	gpus                             int
+}
+
+// fits describes the GPUs of a node.
+func (k kind) fits() string {
+	if k.typ == attr.SharedType {
+		return "parts of " + quoted(k.model, "")
+	}
+	return fmt.Sprintf("%d × %s", k.gpus, quoted(k.model, ""))
 }
 
 // lookAtGPUs counts GPUs, and fits the example job to the kind of node that has the most GPUs in
@@ -140,18 +150,21 @@ func (s *site) lookAtGPUs(nodes []*api.Node) {
 	for _, n := range nodes {
 		other := false
 		for _, d := range cluster.GPUDevices(n) {
-			healthy := 0
+			gpus, healthy := map[string]bool{}, 0
 			for _, g := range d.Instances {
+				gpus[attr.GPUOf(g.ID)] = true
 				if g.Healthy {
 					healthy++
 				}
 			}
-			s.GPUs += len(d.Instances)
+			if s.GPUs += len(gpus); d.Type == attr.SharedType {
+				healthy = min(healthy, 1)
+			}
 			models[d.Vendor+d.Name] = true
 			other = other || d.Attributes[attr.Reference] == nil
 			if healthy > 0 {
 				driver := cmp.Or(firstHealthy(n.Drivers, "docker", "raw_exec", "exec"), "raw_exec")
-				kinds[kind{n.NodePool, driver, d.Vendor, d.Name, healthy}]++
+				kinds[kind{n.NodePool, driver, d.Vendor, d.Type, d.Name, healthy}]++
 			}
 		}
 		if other {
@@ -169,11 +182,11 @@ func (s *site) lookAtGPUs(nodes []*api.Node) {
 	})
 	s.Pool, s.Driver = cmp.Or(best.pool, "default"), best.driver
 	s.Count, s.GPUsEach = min(2, kinds[best]), best.gpus
-	s.Device = best.vendor + "/" + attr.Type
+	s.Device = best.vendor + "/" + best.typ
 	if len(models) > 1 {
 		s.Device += "/" + best.model
 	}
-	s.Fits = fmt.Sprintf("the cluster: %s with %d × %s", counted(kinds[best], "node"), best.gpus, quoted(best.model, ""))
+	s.Fits = fmt.Sprintf("the cluster: %s with %s", counted(kinds[best], "node"), best.fits())
 }
 
 // found summarizes the cluster in one sentence.
