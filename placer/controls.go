@@ -9,7 +9,6 @@ import (
 	"maps"
 	"time"
 
-	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
@@ -119,13 +118,9 @@ func (p *Placer) readControls(ctx context.Context, now time.Time) bool {
 // holdJobs keeps jobs that are on hold out of the queue.
 func (p *core) holdJobs() {
 	for _, t := range p.m.Sorted() {
-		h := t.Control.Held
-		if h == nil || t.Nomad != gang.Waiting || t.Refused != nil {
+		held := t.Control.Hold()
+		if held.IsZero() || t.Nomad != gang.Waiting || t.Refused != nil {
 			continue
-		}
-		held := reason.Reason{Kind: reason.Held, Cause: h.By, Until: h.At}
-		if h.Why != "" {
-			held = held.Over(reason.Unread(h.Why))
 		}
 		t.After, t.Idle = &held, false
 	}

@@ -269,7 +269,7 @@ var ofWaiting = map[Kind]writer{
 		return fmt.Sprintf("the window %q reserves %s%s", r.Window, Count(r.Needs), lasting(r))
 	},
 	Held: func(r Reason) string {
-		return because(r, "held"+by(r.Cause)+" since "+Moment(r.Until)+" (to lift the hold: nomad-pal hold -lift)")
+		return because(r, "held"+by(r.Cause)+" since "+Moment(r.Until)+" (to lift the hold: nomad-pal hold -lift <job>)")
 	},
 	ComesAfter: func(r Reason) string {
 		return "comes after " + names(r.Jobs) + " (pal_after): " + list(r.Because, ", ")

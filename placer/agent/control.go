@@ -17,6 +17,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -67,9 +68,13 @@ func (s *server) serveControl(w http.ResponseWriter, r *http.Request) {
 	}
 	k := cluster.JobKey{Namespace: cmp.Or(r.URL.Query().Get("namespace"), api.DefaultNamespace), ID: id}
 	var name string
-	_, ok = s.judged(w, r, func(c *caller, ctx context.Context) (err error) {
-		if err = c.submits(ctx, k, in.Priority); err != nil {
+	_, ok = s.judged(w, r, func(c *caller, ctx context.Context) error {
+		template, err := c.submits(ctx, k, in.Priority)
+		if err != nil {
 			return err
+		}
+		if template && (what == "hold" || what == "requeue" || in.Priority > 0) {
+			return fmt.Errorf("%w: %s", errTemplate, reason.Reason{Kind: reason.Template})
 		}
 		name, err = c.name(ctx)
 		return err
@@ -99,30 +104,36 @@ const mostPriority = 32766
 // errPriority is the error for a priority that Nomad refuses (job_max_priority).
 var errPriority = errors.New("Nomad refuses this priority")
 
+// errTemplate is the error for a command about a parameterized or periodic job. Only the runs of
+// such a job are in the queue.
+var errTemplate = errors.New("the job does not run itself")
+
 // submits returns an error unless the caller may register the job's current version with this
-// priority. If priority is 0, the job keeps its own priority.
-func (c *caller) submits(ctx context.Context, k cluster.JobKey, priority int) error {
+// priority. If priority is 0, the job keeps its own priority. template reports whether the job is
+// parameterized or periodic.
+func (c *caller) submits(ctx context.Context, k cluster.JobKey, priority int) (template bool, err error) {
 	if err := request.Addressable(k.ID); err != nil {
-		return fmt.Errorf("%w: %w", nomad.NoJob(k), err)
+		return false, fmt.Errorf("%w: %w", nomad.NoJob(k), err)
 	}
 	job, _, err := c.nomad.Jobs().Info(k.ID, (&api.QueryOptions{Namespace: k.Namespace}).WithContext(ctx))
 	if nomad.StatusOf(err) == http.StatusNotFound {
-		return nomad.NoJob(k)
+		return false, nomad.NoJob(k)
 	}
 	if err != nil {
-		return needs(err, fmt.Sprintf("the capability %q in namespace %q", "read-job", k.Namespace))
+		return false, needs(err, fmt.Sprintf("the capability %q in namespace %q", "read-job", k.Namespace))
 	}
 	if cluster.Child(job) { // Nomad's HTTP API cannot register a child
-		return c.submits(ctx, cluster.TemplateOf(job), priority)
+		_, err := c.submits(ctx, cluster.TemplateOf(job), priority)
+		return false, err
 	}
 	if priority > 0 {
 		job.Priority = &priority
 	}
 	err = author{nomad: c.nomad}.may(ctx, job, api.JobRegisterRequest{})
 	if why, ok := nomad.Invalid(err); ok && strings.Contains(why, "job priority must be") {
-		return fmt.Errorf("%w: %s", errPriority, why)
+		return false, fmt.Errorf("%w: %s", errPriority, why)
 	}
-	return needs(err, fmt.Sprintf("the capability %q in namespace %q", "submit-job", k.Namespace))
+	return cluster.Template(job), needs(err, fmt.Sprintf("the capability %q in namespace %q", "submit-job", k.Namespace))
 }
 
 // sayUser sets the job's user (pal_user) to the name of the token if users have limits, because

@@ -6,6 +6,10 @@ package cluster
 import (
 	"slices"
 	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // endWithin is the maximum time for which the GPUs of ended members are held back while other
@@ -18,18 +22,18 @@ type ending struct {
 	gpus  []string
 }
 
-// noteEnd notes that a member has succeeded while other members of its gang still run. [endWithin]
-// counts from the end of the first member. So even if the members end one by one over hours, their
-// GPUs are held back for endWithin at most.
+// noteEnd notes that a member has ended with its gang while other members still hold GPUs.
+// [endWithin] counts from the end of the first member. So even if the members end one by one over
+// hours, their GPUs are held back for endWithin at most.
 func (s *State) noteEnd(a *Alloc) {
 	job := s.Jobs[a.Job]
-	if job == nil || !a.endedSince(job) || len(a.GPUs) == 0 {
+	if job == nil || !a.endedWith(job) || len(a.GPUs) == 0 {
 		return
 	}
 	e := s.ending[a.Job]
 	if e == nil {
 		for _, o := range s.ByJob[a.Job] {
-			if o.ID != a.ID && o.endedSince(job) {
+			if o.ID != a.ID && o.endedWith(job) {
 				return
 			}
 		}
@@ -39,11 +43,17 @@ func (s *State) noteEnd(a *Alloc) {
 	e.gpus = append(e.gpus, a.GPUs...)
 }
 
+// endedWith reports whether the allocation ended because its gang ends: the allocation succeeded, or
+// somebody has stopped the job.
+func (a *Alloc) endedWith(job *api.Job) bool {
+	return a.endedSince(job) || rewrite.Stopped(job) && !a.Live() && a.ModifyIndex > *job.JobModifyIndex
+}
+
 // Ending returns, by job, the GPUs of gangs that are about to end. A gang's members end together,
 // but Nomad learns of the ends node by node. If a waiting gang chose among the first free GPUs, it
 // could miss better GPUs that become free a moment later, and would keep the worse GPUs for its
-// whole run. So Ending lists the GPUs of members that have succeeded, until all members have
-// succeeded or [endWithin] has passed.
+// whole run. So Ending lists the GPUs of members that have succeeded or were stopped with their job,
+// until all members have ended or [endWithin] has passed.
 func (s *State) Ending(now time.Time) map[JobKey][]string {
 	held := map[JobKey][]string{}
 	for k, e := range s.ending {
@@ -54,10 +64,11 @@ func (s *State) Ending(now time.Time) map[JobKey][]string {
 	return held
 }
 
-// ends reports whether the gang still has running members and [endWithin] has not passed.
+// ends reports whether members of the gang still hold GPUs and [endWithin] has not passed.
 func (s *State) ends(k JobKey, e *ending, now time.Time) bool {
+	stopped := s.Jobs[k] != nil && rewrite.Stopped(s.Jobs[k])
 	for _, a := range s.ByJob[k] {
-		if a.Member() && len(a.GPUs) > 0 {
+		if (a.Member() || stopped && a.Live()) && len(a.GPUs) > 0 {
 			return !over(e.since, endWithin, now)
 		}
 	}

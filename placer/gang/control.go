@@ -6,6 +6,8 @@ package gang
 import (
 	"cmp"
 	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
 // Control holds the orders about a job that people give with nomad-pal hold, priority and requeue,
@@ -38,8 +40,20 @@ func (g *memory) Controlled(c Control) {
 	g.Control = c
 }
 
-// priority returns the gang's priority in the queue.
-func (g *known) priority() int {
+// Hold returns who holds the job, since when and why; zero if nobody does.
+func (c Control) Hold() reason.Reason {
+	if c.Held == nil {
+		return reason.Reason{}
+	}
+	held := reason.Reason{Kind: reason.Held, Cause: c.Held.By, Until: c.Held.At}
+	if c.Held.Why != "" {
+		held = held.Over(reason.Unread(c.Held.Why))
+	}
+	return held
+}
+
+// QueuePriority returns the gang's priority in the queue.
+func (g *known) QueuePriority() int {
 	return cmp.Or(g.Control.Priority, *g.Job.Priority)
 }
 

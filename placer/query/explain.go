@@ -73,6 +73,9 @@ type Explanation struct {
 	// Note has further facts that matter for the job, such as its priority or a quota, separated by
 	// "; ".
 	Note string `json:"note,omitempty"`
+	// Hold is who holds the job (nomad-pal hold), since when and why. A held job that runs keeps
+	// running.
+	Hold reason.Reason `json:"hold,omitzero"`
 	// Obstacles are the reasons why nodes cannot run a job that cannot start.
 	Obstacles []request.Obstacle `json:"obstacles,omitempty"`
 	// Submitted is when the job began to wait; zero if unknown.
@@ -96,6 +99,8 @@ type Explanation struct {
 	Failures []model.Try `json:"failures,omitempty"`
 	// Elastic is the size of an elastic gang.
 	Elastic *queue.Size `json:"elastic,omitempty"`
+	// priority is a note on the job's priority, if somebody has changed it with nomad-pal priority.
+	priority string
 	// holds are the GPUs of all the job's current members; nil if some members are missing.
 	holds *pal.Choice
 	// beside are the GPUs of the job's members and canaries; nil if there are no canaries.
@@ -198,6 +203,7 @@ func (s *Snapshot) Explain(ctx context.Context, k cluster.JobKey) (*Explanation,
 	if err == nil {
 		e.noteSize()
 		s.noteUncapped(e)
+		e.addNote(e.priority)
 	}
 	return e, err
 }
@@ -248,6 +254,7 @@ func (s *Snapshot) explainFromState(k cluster.JobKey) (e *Explanation, st gang.O
 	if t := s.m.Jobs[k]; t != nil {
 		e.Submitted, e.SpeedsFrom, e.NeighboursFrom = t.Submitted(), t.Request.SpeedsFrom, t.Request.NeighboursFrom
 		e.Elastic, e.asks = s.m.SizeOf(t), t.Request.Gang.Class
+		e.Hold, e.priority = t.Control.Hold(), prioritySentence(t)
 		if st.Nomad == gang.Running || st.Nomad == gang.Starting {
 			s.whenEnds(e, t)
 			e.Progress = s.reports(t)
@@ -644,7 +651,7 @@ func (e Explanation) RedactedFor(sees model.Sees) *Explanation {
 		now := sees.Wait(*e.Wait)
 		e.Wait = &now
 	}
-	for _, r := range []*reason.Reason{&e.Reason, &e.WaitsFor, &e.StoppedWhy} {
+	for _, r := range []*reason.Reason{&e.Reason, &e.WaitsFor, &e.StoppedWhy, &e.Hold} {
 		*r = r.RedactedFor(sees.Name)
 	}
 	for _, rs := range []*[]reason.Reason{&e.Remedies, &e.Leaving, &e.Members} {

@@ -269,12 +269,12 @@ func (s facts) mayStart(t *model.Tracked, g pal.Gang) bool {
 // helps if the job would overtake the job ahead of it, or would fit after the placer has stopped
 // preemptible jobs.
 func (s facts) priorityHelps(t *model.Tracked, w *model.Wait, h *Holders) bool {
-	if !s.m.Cfg.Queue.ByPriority() || *t.Job.Priority >= tryPriority {
+	if !s.m.Cfg.Queue.ByPriority() || t.QueuePriority() >= tryPriority {
 		return false
 	}
 	below := func(id string) bool {
 		o := s.m.ByID(id)
-		return o != nil && *o.Job.Priority < tryPriority
+		return o != nil && o.QueuePriority() < tryPriority
 	}
 	switch {
 	case w != nil && below(w.Ahead):

@@ -23,6 +23,9 @@ func (e *Explanation) Next(jobspec string) []string {
 	if e.Ask != "" {
 		steps = append(steps, e.Ask)
 	}
+	if !e.Hold.IsZero() {
+		steps = append(steps, "To lift the hold: nomad-pal hold -lift "+e.argument(jobspec, e.Job))
+	}
 	if e.Retry != "" {
 		steps = append(steps, e.retryStep(jobspec))
 	}

@@ -255,14 +255,22 @@ func (s facts) notePriority(e *Explanation, t *model.Tracked) {
 	tenants := q.FairShare || len(q.Tenants) > 0
 	higher := 0
 	for _, o := range s.m.Jobs {
-		if o.Queued && !o.Placed && *o.Job.Priority > *t.Job.Priority && (!tenants || o.Key.Namespace == t.Key.Namespace) {
+		if o.Queued && !o.Placed && o.QueuePriority() > t.QueuePriority() && (!tenants || o.Key.Namespace == t.Key.Namespace) {
 			higher++
 		}
 	}
 	if higher > 0 {
 		goes := reason.Counted(higher, "waiting job goes", "waiting jobs go")
-		e.addNote(fmt.Sprintf("priority %d: %s first because of a higher priority", *t.Job.Priority, goes))
+		e.addNote(fmt.Sprintf("priority %d: %s first because of a higher priority", t.QueuePriority(), goes))
 	}
+}
+
+// prioritySentence describes a priority that somebody has set without the jobspec; "" if nobody has.
+func prioritySentence(t *model.Tracked) string {
+	if t.Control.Priority == 0 {
+		return ""
+	}
+	return fmt.Sprintf("priority %d (set with nomad-pal priority; the jobspec has %d)", t.Control.Priority, *t.Job.Priority)
 }
 
 // noteTenant notes how the quota, limits and share of a waiting job's tenant affect the job.

@@ -17,8 +17,12 @@ func ExplainCommand(k cluster.JobKey) string {
 }
 
 // InNamespace returns a command's argument. If the namespace is not the default one, the flag for
-// the namespace comes before the argument.
+// the namespace comes before the argument. So that an argument with a dash is no flag, "--" comes
+// before it.
 func InNamespace(namespace, arg string) string {
+	if strings.HasPrefix(arg, "-") {
+		arg = "-- " + arg
+	}
 	if namespace != "" && namespace != api.DefaultNamespace {
 		return "-namespace " + ShellQuoted(namespace) + " " + arg
 	}

@@ -148,7 +148,8 @@ func (b *base) parse(fs *flag.FlagSet, args []string, want int) (rest []string, 
 			return refuse("nomad-pal %s does not take -%s; see -help", fs.Name(), name)
 		}
 	}
-	if i := slices.IndexFunc(fs.Args(), func(a string) bool { return len(a) > 1 && a[0] == '-' }); i > 0 && want != anyWords {
+	ended := fs.NArg() < len(args) && args[len(args)-fs.NArg()-1] == "--" // all other arguments are names, even those with a dash
+	if i := slices.IndexFunc(fs.Args(), isOption); i > 0 && want != anyWords && !ended {
 		return refuse("options go before arguments: nomad-pal %s %s", fs.Name(), strings.Join(each(slices.Concat(args[:len(args)-fs.NArg()], fs.Args()[i:], fs.Args()[:i]), query.ShellQuoted), " "))
 	}
 	if want >= 0 && fs.NArg() != want {
@@ -161,13 +162,22 @@ func (b *base) parse(fs *flag.FlagSet, args []string, want int) (rest []string, 
 	return fs.Args(), true
 }
 
+// isOption reports whether an argument looks like an option. A negative number is no option.
+func isOption(arg string) bool {
+	return len(arg) > 1 && arg[0] == '-' && (arg[1] < '0' || arg[1] > '9')
+}
+
 // given reports whether the command line contains the option.
 func (b *base) given(name string) bool { return b.flagsGiven[name] }
 
-// fail prints an error and returns the exit code for it. If Nomad refused a request because it does
-// not know the token, fail prints this reason. The text of err would wrongly name a missing
-// capability.
+// fail prints an error and returns the exit code for it. An interrupted command has only failed
+// because the user ended it. If Nomad refused a request because it does not know the token, fail
+// prints this reason. The text of err would wrongly name a missing capability.
 func (b *base) fail(err error) int {
+	if b.ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		b.complain("Interrupted.")
+		return exitInterrupted
+	}
 	if nomad.Refused(err) {
 		if unknown := b.tokenUnknown(); unknown != "" {
 			err = errors.New(unknown)

@@ -56,6 +56,9 @@ func runCancel(b *base, args []string) int {
 		}
 	}
 	running, err := running(b, client, ids)
+	if err != nil && len(ids) > 1 {
+		err = fmt.Errorf("stopping none of the jobs: %w", err)
+	}
 	if err != nil {
 		return b.fail(err)
 	}
@@ -78,7 +81,7 @@ func running(b *base, client *nomad.Client, ids []string) (all []string, err err
 		k := cluster.JobKey{Namespace: b.namespace, ID: id}
 		job, err := client.Job(b.ctx, k)
 		if err == nil && job == nil {
-			err = cmp.Or(b.noNamespace(client, b.namespace), nomad.NoJob(k))
+			err = b.noJob(client, k)
 		}
 		if err != nil {
 			return nil, err

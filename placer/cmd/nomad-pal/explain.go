@@ -186,6 +186,9 @@ func printEvidence(b *base, e *query.Explanation) {
 			rows = append(rows, row(key, value))
 		}
 	}
+	if e.Reason.Kind != reason.Held {
+		known("Hold", e.Hold.String())
+	}
 	known("Submitted", query.When(e.Submitted, time.Now()))
 	if o := e.Outcome; o != nil {
 		style := map[string]style{"complete": green, "failed": red, "stopped": yellow, query.AtRest: yellow}[o.Status]

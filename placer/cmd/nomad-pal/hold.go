@@ -75,12 +75,14 @@ type controlled struct {
 	Waits bool `json:"waits,omitempty"`
 	gang.Control
 	notHeld bool // there was no hold to lift
+	runs    bool // the job to hold runs
 }
 
 // orders maps the names of orders in the agent's API to their descriptions in error messages.
 var orders = map[string]string{"hold": "holding", "unhold": "lifting the hold on", "requeue": "requeueing", "priority": "changing the priority of"}
 
-// tell sends the placer the orders in what for each of the jobs.
+// tell sends the placer the orders in what for each of the jobs. After an error, tell returns the
+// jobs for which the placer has carried out the orders.
 func tell(b *base, ids []string, in agent.ControlRequest, what ...string) ([]controlled, error) {
 	a, err := b.ask()
 	if err != nil {
@@ -98,8 +100,12 @@ func tell(b *base, ids []string, in agent.ControlRequest, what ...string) ([]con
 				return told, err
 			}
 		}
-		if all, err := a.Jobs(); err == nil && slices.Contains(what, "unhold") {
-			c.notHeld = slices.ContainsFunc(all, func(j model.JobStatus) bool { return j.Namespace == k.Namespace && j.Job == id && !j.Held })
+		if all, err := a.Jobs(); err == nil {
+			is := func(f func(model.JobStatus) bool) bool {
+				return slices.ContainsFunc(all, func(j model.JobStatus) bool { return j.Namespace == k.Namespace && j.Job == id && f(j) })
+			}
+			c.notHeld = slices.Contains(what, "unhold") && is(func(j model.JobStatus) bool { return !j.Held })
+			c.runs = slices.Equal(what, []string{"hold"}) && is(func(j model.JobStatus) bool { return slices.Contains(runStates, j.State) })
 		}
 		for _, w := range what {
 			ctx, cancel := context.WithTimeout(b.ctx, askTimeout)
@@ -117,6 +123,9 @@ func tell(b *base, ids []string, in agent.ControlRequest, what ...string) ([]con
 	return told, nil
 }
 
+// runStates are the states of jobs that have started and not ended.
+var runStates = []gang.State{gang.Starting, gang.Running, gang.Stopping, gang.Resubmitted, gang.Lost}
+
 // waits reports whether a job waits already, so that requeueing it would change nothing. waits
 // returns an error for a job that neither waits nor runs. If the job cannot be explained, waits
 // returns false, and the placer decides.
@@ -127,34 +136,39 @@ func (a *answers) waits(k cluster.JobKey) (bool, error) {
 		return false, nil
 	case slices.Contains([]gang.State{gang.Waiting, gang.Committing, gang.Completing}, e.State):
 		return true, nil
-	case slices.Contains([]gang.State{gang.Starting, gang.Running, gang.Stopping, gang.Resubmitted, gang.Lost}, e.State):
+	case slices.Contains(runStates, e.State):
 		return false, nil
 	}
 	return false, fmt.Errorf("requeueing job %q: the job neither runs nor waits in the placer's queue: %s", k.ID, e.Headline(time.Now()))
 }
 
-// control calls tell, and then prints a line for each job: the text in done, and the job's name.
+// control calls tell, and then prints a line for each job: the text in done, with the job's name
+// instead of %s.
 func control(b *base, ids []string, in agent.ControlRequest, done string, what ...string) int {
 	told, err := tell(b, ids, in, what...)
-	if err != nil {
-		return b.fail(err)
-	}
-	return b.show(told, func() {
+	lines := func() {
 		for _, c := range told {
 			switch {
 			case c.notHeld:
 				b.printf("%s is not held, so no hold was lifted\n", c.Job)
+			case c.runs:
+				b.printf("Held %s, which keeps running; if it is requeued, it waits until the hold is lifted\n", c.Job)
 			case !c.Waits:
-				b.printf("%s %s\n", done, c.Job)
+				b.printf(done+"\n", c.Job)
 			case slices.Contains(what, "hold"):
 				b.printf("Held %s, which was already waiting\n", c.Job)
 			default:
 				b.printf("%s is already waiting, so nothing was stopped\n", c.Job)
 			}
 		}
-		if len(told) > 0 {
-			b.printf("To see its state: nomad-pal explain %s\n", query.InNamespace(b.namespace, query.ShellQuoted(ids[len(ids)-1])))
-		}
+	}
+	if err != nil {
+		lines()
+		return b.fail(err)
+	}
+	return b.show(told, func() {
+		lines()
+		b.printf("To see its state: nomad-pal explain %s\n", query.InNamespace(b.namespace, query.ShellQuoted(ids[len(ids)-1])))
 	})
 }
 
@@ -179,9 +193,9 @@ func runHold(b *base, args []string) int {
 	case *lift && *why != "":
 		return b.fail(errors.New("-reason cannot be combined with -lift"))
 	case *lift:
-		return control(b, ids, agent.ControlRequest{}, "Lifted the hold on", "unhold")
+		return control(b, ids, agent.ControlRequest{}, "Lifted the hold on %s", "unhold")
 	}
-	return control(b, ids, agent.ControlRequest{Why: *why}, "Held", "hold")
+	return control(b, ids, agent.ControlRequest{Why: *why}, "Held %s", "hold")
 }
 
 func runRequeue(b *base, args []string) int {
@@ -193,9 +207,9 @@ func runRequeue(b *base, args []string) int {
 		return 1
 	}
 	if *hold {
-		return control(b, ids, agent.ControlRequest{Why: *why}, "Requeued and held", "hold", "requeue")
+		return control(b, ids, agent.ControlRequest{Why: *why}, "Requeued and held %s", "hold", "requeue")
 	}
-	return control(b, ids, agent.ControlRequest{Why: *why}, "Requeued", "requeue")
+	return control(b, ids, agent.ControlRequest{Why: *why}, "Requeued %s", "requeue")
 }
 
 func runPriority(b *base, args []string) int {
@@ -208,5 +222,9 @@ func runPriority(b *base, args []string) int {
 	if err != nil || n < 0 {
 		return b.fail(fmt.Errorf("priority %q is not a number of at least 1, or 0 for the jobspec's priority", rest[1]))
 	}
-	return control(b, rest[:1], agent.ControlRequest{Priority: n}, "Changed the priority of", "priority")
+	done := fmt.Sprintf("Set the priority of %%s to %d", n)
+	if n == 0 {
+		done = "Restored the jobspec's priority of %s"
+	}
+	return control(b, rest[:1], agent.ControlRequest{Priority: n}, done, "priority")
 }

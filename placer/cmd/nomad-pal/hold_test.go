@@ -34,7 +34,8 @@ func TestHold(t *testing.T) {
 		t.Fatalf("%d %s%s", code, out, said)
 	}
 	says("held by ", "explain", "train")
-	says("(to lift the hold: nomad-pal hold -lift): data is mended", "queue")
+	says("(to lift the hold: nomad-pal hold -lift <job>): data is mended", "queue")
+	says("- To lift the hold: nomad-pal hold -lift train\n", "explain", "train")
 	if code, out, said := c.does("cancel", "fills"); code != 0 {
 		t.Fatal(out, said)
 	}
@@ -126,6 +127,66 @@ func TestRequeue(t *testing.T) {
 	}
 }
 
+// A hold of a running job does not stop the job. The command and explain say so, because the job
+// looks like any other running job until it is requeued.
+func TestHoldOfRunningJob(t *testing.T) {
+	c := newCluster(t)
+	c.agent("", "http {\n  bind_port = 0\n}\n")
+	if code, out, said := c.does("run", c.job("default", "train", 4)); code != 0 {
+		t.Fatal(out, said)
+	}
+	const held = "Held default/train, which keeps running; if it is requeued, it waits until the hold is lifted\n"
+	if code, out, said := c.does("hold", "-reason", "bad data", "train"); code != 0 || !strings.HasPrefix(out, held) {
+		t.Fatalf("%d %s%s", code, out, said)
+	}
+	c.until("explain reports the hold", func() bool {
+		_, out, _ := c.does("explain", "train")
+		return strings.Contains(out, "= held by ") && strings.Contains(out, "(to lift the hold: nomad-pal hold -lift <job>): bad data") &&
+			strings.Contains(out, "- To lift the hold: nomad-pal hold -lift train\n")
+	})
+	if code, out, said := c.does("hold", "-lift", "train"); code != 0 {
+		t.Fatalf("%d %s%s", code, out, said)
+	}
+	c.until("explain reports no hold", func() bool {
+		_, out, _ := c.does("explain", "train")
+		return strings.Contains(out, "runs on 4 GPUs") && !strings.Contains(out, "held by ")
+	})
+}
+
+// A command about several jobs prints what it has done before it fails.
+func TestControlOfSeveralJobs(t *testing.T) {
+	c := newCluster(t)
+	c.agent("", "http {\n  bind_port = 0\n}\n")
+	if code, out, said := c.does("run", c.job("default", "train", 4)); code != 0 {
+		t.Fatal(out, said)
+	}
+	if code, out, said := c.does("requeue", "train", "none"); code != 1 || out != "Requeued default/train\n" || !strings.HasPrefix(said, "Error: no job \"none\"") {
+		t.Errorf("%d %s%s", code, out, said)
+	}
+}
+
+// An array does not wait or run itself, so it cannot be held, requeued or moved in the queue. The
+// error shows how to find its runs.
+func TestControlOfArray(t *testing.T) {
+	c := newCluster(t)
+	c.agent("", "http {\n  bind_port = 0\n}\n")
+	file := c.written("array.nomad.hcl", strings.Replace(jobText("default", "array", 1), "  group ", "  parameterized {}\n\n  group ", 1))
+	if code, out, said := c.does("run", "-detach", file); code != 0 {
+		t.Fatal(out, said)
+	}
+	for _, args := range []string{"hold array", "requeue array", "priority array 70"} {
+		code, out, said := c.does(strings.Fields(args)...)
+		if code != 1 || out != "" || !strings.Contains(said, "does not run itself: the job is parameterized or periodic; nomad-pal status -all lists its runs") {
+			t.Errorf("%s: %d %s%s", args, code, out, said)
+		}
+	}
+	for _, args := range []string{"hold -lift array", "priority array 0"} { // removes what an older agent accepted
+		if code, out, said := c.does(strings.Fields(args)...); code != 0 {
+			t.Errorf("%s: %d %s%s", args, code, out, said)
+		}
+	}
+}
+
 // Another priority applies in the queue only, and not in the jobspec; 0
 // restores the jobspec's.
 func TestPriority(t *testing.T) {
@@ -149,19 +210,29 @@ func TestPriority(t *testing.T) {
 		}
 	}
 	c.until("both jobs are in the queue", order("first", "second"))
-	if code, out, said := c.does("priority", "second", "80"); code != 0 || !strings.HasPrefix(out, "Changed the priority of default/second\n") {
+	if code, out, said := c.does("priority", "second", "80"); code != 0 || !strings.HasPrefix(out, "Set the priority of default/second to 80\n") {
 		t.Fatalf("%d %s%s", code, out, said)
 	}
 	c.until("second goes first", order("second", "first"))
+	for job, want := range map[string]string{
+		"second": "priority 80 (set with nomad-pal priority; the jobspec has 50)",
+		"first":  "priority 50: 1 waiting job goes first because of a higher priority",
+	} {
+		if _, out, said := c.does("explain", job); !strings.Contains(out, want) {
+			t.Errorf("%s: want %q in\n%s%s", job, want, out, said)
+		}
+	}
 	if job, _, err := c.client("").API().Jobs().Info("second", nil); err != nil || *job.Priority != 50 {
 		t.Errorf("its jobspec has priority %d: %v", *job.Priority, err)
 	}
-	if code, out, said := c.does("priority", "second", "0"); code != 0 {
+	if code, out, said := c.does("priority", "second", "0"); code != 0 || !strings.HasPrefix(out, "Restored the jobspec's priority of default/second\n") {
 		t.Fatalf("%d %s%s", code, out, said)
 	}
 	c.until("first goes first", order("first", "second"))
-	if code, _, said := c.does("priority", "second", "high"); code != 1 || !strings.Contains(said, "is not a number") {
-		t.Errorf("%d %s", code, said)
+	for _, n := range []string{"high", "-5"} {
+		if code, _, said := c.does("priority", "second", n); code != 1 || !strings.Contains(said, "is not a number") {
+			t.Errorf("%d %s", code, said)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -137,7 +138,7 @@ func (r *logReader) look(a *api.AllocationListStub) {
 func howEnded(a *api.AllocationListStub, s *api.TaskState) string {
 	switch {
 	case a.ClientStatus == api.AllocClientStatusLost:
-		return "was lost: " + a.ClientDescription
+		return "was lost: " + cmp.Or(a.DesiredDescription, "Nomad gives no reason") // ClientDescription still says "Tasks are running"
 	case a.DesiredStatus != api.AllocDesiredStatusRun && a.DesiredDescription != "":
 		return "was stopped: " + a.DesiredDescription
 	case s.Failed:

@@ -112,7 +112,7 @@ func (l *logs) read(ctx context.Context, index uint64) (*api.Job, []*api.Allocat
 	}
 	job, err := l.nomad.Job(ctx, l.key)
 	if err == nil && job == nil && index == 0 {
-		err = cmp.Or(l.b.noNamespace(l.nomad, l.b.namespace), nomad.NoJob(l.key))
+		err = l.b.noJob(l.nomad, l.key)
 	}
 	if err == nil && job != nil && index == 0 {
 		err = l.fits(job)

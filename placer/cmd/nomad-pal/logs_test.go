@@ -91,7 +91,7 @@ func TestHowTasksEnd(t *testing.T) {
 		{api.AllocationListStub{DesiredStatus: "run"}, api.TaskState{Events: events("Started", "Terminated", "Killed")}, "ended: by Terminated"},
 		{api.AllocationListStub{DesiredStatus: "run"}, api.TaskState{Failed: true, Events: events("Driver Failure")}, "failed: by Driver Failure"},
 		{api.AllocationListStub{DesiredStatus: "stop", DesiredDescription: "alloc not needed"}, api.TaskState{Events: events("Terminated")}, "was stopped: alloc not needed"},
-		{api.AllocationListStub{ClientStatus: "lost", ClientDescription: "node down"}, api.TaskState{}, "was lost: node down"},
+		{api.AllocationListStub{ClientStatus: "lost", ClientDescription: "Tasks are running", DesiredDescription: "alloc is lost since its node is down"}, api.TaskState{}, "was lost: alloc is lost since its node is down"},
 		{api.AllocationListStub{DesiredStatus: "run"}, api.TaskState{}, "ended: Nomad gives no reason"},
 	} {
 		if got := howEnded(&c.a, &c.s); got != c.want {

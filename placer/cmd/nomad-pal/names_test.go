@@ -36,3 +36,23 @@ func TestCountsAddUp(t *testing.T) {
 		t.Errorf("of %d GPUs: %+v", len(gpus), n)
 	}
 }
+
+// A job's name may begin with a dash. Suggested commands then work as printed, and "--" ends the
+// options of every command.
+func TestNamesWithDash(t *testing.T) {
+	c := newCluster(t)
+	t.Setenv("NOMAD_PAL_ADDR", c.agent("", atAnyPort))
+	const explain = "nomad-pal explain -- -dash"
+	for _, name := range []string{"train", "-dash"} {
+		if code, out, said := c.does("run", "-detach", c.job("default", name, 1)); code != 0 || name == "-dash" && !strings.Contains(out, explain) {
+			t.Fatalf("%d %s%s", code, out, said)
+		}
+	}
+	c.until("the agent has the job", func() bool { code, _, _ := c.does(strings.Fields(explain)[1:]...); return code == 0 })
+	if code, out, said := c.does("cancel", "--", "train", "-dash"); code != 0 || out != "Stopped default/train\nStopped default/-dash\n" {
+		t.Errorf("%d %s%s", code, out, said)
+	}
+	if code, _, said := c.does("cancel", "train", "-mine"); code != 1 || !strings.Contains(said, "options go before arguments: nomad-pal cancel -mine train") {
+		t.Errorf("%d %s", code, said)
+	}
+}

@@ -45,7 +45,8 @@ agent does not accept the job, it is registered at Nomad with its gate.
 Exit codes: 0 the job runs, or with -detach it was registered; 1 an error, such as a job
 that Nomad refuses; 2 the job will not start as it is: no placer could serve it, so it
 was not registered, or it is rejected, unschedulable or failed; 3 it waits because no
-agent answers or no placer is active.
+agent answers or no placer is active; 130 you interrupted the command, and the job stays
+registered.
 
 Run Options:
 
@@ -355,8 +356,8 @@ func watchJob(b *base, a *answers, k cluster.JobKey) int {
 	e, idle, err := b.awaitStart(a, k)
 	switch {
 	case b.ctx.Err() != nil:
-		b.printf("Detached. The job stays registered: see %s\n", query.ExplainCommand(k))
-		return map[bool]int{true: exitNoPlacer}[idle]
+		b.complain("Interrupted. The job stays registered: see " + query.ExplainCommand(k))
+		return map[bool]int{true: exitNoPlacer, false: exitInterrupted}[idle]
 	case err != nil:
 		return b.fail(err)
 	}

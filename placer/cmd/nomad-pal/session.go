@@ -27,6 +27,8 @@ type session struct {
 	alloc *api.Allocation
 	began time.Time
 	limit time.Duration
+	// seesAll is not empty if the task's driver hides none of the node's GPUs.
+	seesAll string
 }
 
 // newSession finds the running allocation of the session's job.
@@ -43,7 +45,11 @@ func newSession(b *base, o shellOptions, job *api.Job) (*session, error) {
 	for _, a := range all {
 		if a.ClientStatus == api.AllocClientStatusRunning {
 			found := &api.Allocation{ID: a.ID, NodeID: a.NodeID, NodeName: a.NodeName, Namespace: a.Namespace, JobID: a.JobID, TaskGroup: a.TaskGroup}
-			return &session{b, client, found, time.Now(), o.limit}, nil
+			s := &session{b: b, api: client, alloc: found, began: time.Now(), limit: o.limit}
+			if o.driver == "raw_exec" || o.driver == "exec" {
+				s.seesAll = o.driver
+			}
+			return s, nil
 		}
 	}
 	return nil, fmt.Errorf("job %q has ended before the session began", *job.ID)
@@ -53,23 +59,33 @@ func newSession(b *base, o shellOptions, job *api.Job) (*session, error) {
 // has ended.
 var errSilent = errors.New("Nomad did not answer for " + sessionGrace.String() + ", and the job has ended")
 
+// commandScript starts the session's command. $1 is the type of the terminal, or empty without a
+// terminal. If $2 is not empty, the command sees all GPUs of the node. CUDA_VISIBLE_DEVICES then
+// limits the command to the session's GPUs, unless the operator has set the variable.
+const commandScript = `[ -z "$1" ] || { TERM=$1; export TERM; }
+[ -z "$2" ] || { CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES-$NVIDIA_VISIBLE_DEVICES}; export CUDA_VISIBLE_DEVICES; }
+shift 2
+exec "$@"`
+
 // run runs the command and returns its exit code. If this process has a terminal, the command also
 // gets a terminal.
 func (s *session) run(command []string) (int, error) {
 	ctx, cancel := context.WithCancelCause(s.b.ctx)
 	defer cancel(nil)
 	go s.beat(ctx, cancel)
+	started := func(term string) []string {
+		return append([]string{"/bin/sh", "-c", commandScript, "sh", term, s.seesAll}, command...)
+	}
 	in, out := terminalOf(s.b.io.in), terminalOf(s.b.raw())
 	if in == nil || out == nil {
-		return s.exec(ctx, command, s.b.io.in, s.b.raw(), s.b.rawErr(), nil)
+		return s.exec(ctx, started(""), s.b.io.in, s.b.raw(), s.b.rawErr(), nil)
 	}
 	was, err := term.MakeRaw(int(in.Fd()))
 	if err != nil {
 		return 0, fmt.Errorf("making the terminal raw: %w", err)
 	}
 	defer func() { _ = term.Restore(int(in.Fd()), was) }() // the terminal may already be closed
-	command = append([]string{"/bin/sh", "-c", `TERM=$1; export TERM; shift; exec "$@"`, "sh", os.Getenv("TERM")}, command...)
-	return s.exec(ctx, command, in, out, out, sizes(ctx, out))
+	return s.exec(ctx, started(os.Getenv("TERM")), in, out, out, sizes(ctx, out))
 }
 
 // exec runs a command in the session's task. If sizes is not nil, the command gets a terminal.

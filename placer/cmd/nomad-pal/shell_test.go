@@ -75,6 +75,30 @@ func TestSessionBeatReachesTheKeeper(t *testing.T) {
 	}
 }
 
+// A session's command gets the terminal's type, and uses only the session's GPUs even if the driver
+// shows it all GPUs of the node. An operator's own CUDA_VISIBLE_DEVICES stays.
+func TestSessionCommand(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ name, term, seesAll, cuda, want string }{
+		{"raw_exec, on a terminal", "xterm", "raw_exec", "", "xterm GPU-1,GPU-2 a  b"},
+		{"raw_exec, set by the operator", "", "raw_exec", "CUDA_VISIBLE_DEVICES=0", "old 0 a  b"},
+		{"docker", "", "", "", "old unset a  b"},
+	} {
+		cmd := exec.Command("/bin/sh", "-c", commandScript, "sh", c.term, c.seesAll, "/bin/sh", "-c", `echo "$TERM ${CUDA_VISIBLE_DEVICES-unset} $1"`, "sh", "a  b")
+		cmd.Env = []string{"TERM=old", "NVIDIA_VISIBLE_DEVICES=GPU-1,GPU-2"}
+		if c.cuda != "" {
+			cmd.Env = append(cmd.Env, c.cuda)
+		}
+		if out, err := cmd.CombinedOutput(); err != nil || string(out) != c.want+"\n" {
+			t.Errorf("%s: %v: %q, want %q", c.name, err, out, c.want)
+		}
+	}
+	cmd := exec.Command("/bin/sh", "-c", commandScript, "sh", "", "", "no-such-command")
+	if out, err := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != 127 || !strings.Contains(string(out), "no-such-command") {
+		t.Errorf("an unknown command: %v: %s", err, out)
+	}
+}
+
 // An invalid session is refused before it enters the queue. A session that never starts leaves
 // nothing in the queue.
 func TestShellRefuses(t *testing.T) {

@@ -170,12 +170,31 @@ func didYouMean(b *base, s *answers, name string, err error) error {
 	if unknown != nil {
 		return err
 	}
+	return b.similar(each(jobs, func(j model.JobStatus) cluster.JobKey { return cluster.JobKey{Namespace: j.Namespace, ID: j.Job} }), name, err)
+}
+
+// noJob returns the error for a missing job, with the hint that [didYouMean] adds. noJob considers
+// all jobs in Nomad, also those without GPUs.
+func (b *base) noJob(client *nomad.Client, k cluster.JobKey) error {
+	if none := b.noNamespace(client, k.Namespace); none != nil {
+		return none
+	}
+	all, _, err := client.API().Jobs().List((&api.QueryOptions{Namespace: api.AllNamespacesNamespace}).WithContext(b.ctx))
+	if err != nil {
+		return nomad.NoJob(k)
+	}
+	return b.similar(each(all, func(j *api.JobListStub) cluster.JobKey { return cluster.JobKey{Namespace: j.Namespace, ID: j.ID} }), k.ID, nomad.NoJob(k))
+}
+
+// similar adds a hint to an error about a missing job: another namespace that has a job of this
+// name, or the job with the most similar name.
+func (b *base) similar(jobs []cluster.JobKey, name string, err error) error {
 	names := map[string]string{} // the keys are in lower case
 	for _, j := range jobs {
-		if j.Job == name {
+		if j.ID == name {
 			return fmt.Errorf("%w, but namespace %s has a job with this name: nomad-pal %s %s", err, j.Namespace, b.command, query.InNamespace(j.Namespace, query.ShellQuoted(name)))
 		}
-		names[strings.ToLower(j.Job)] = j.Job
+		names[strings.ToLower(j.ID)] = j.ID
 	}
 	if near := nearest.Name(strings.ToLower(name), slices.Sorted(maps.Keys(names))); near != "" {
 		return fmt.Errorf("%w (did you mean %q?)", err, names[near])
