@@ -52,8 +52,8 @@ func (p *pictures) LastPicture() *query.Snapshot {
 
 // PictureSince waits for a snapshot that includes all changes up to the given time. So callers see
 // their own changes. If the last snapshot lacks an older change, PictureSince waits for the next
-// snapshot for up to a second. If the placer makes no snapshot in this time, later calls do not wait
-// for it: while the placer hangs, not every request should take a second longer.
+// snapshot for up to a second. If the placer makes no snapshot in this time, later calls do not
+// wait for it. So while the placer hangs, not every request takes a second longer.
 func (p *pictures) PictureSince(ctx context.Context, since time.Time) (*query.Snapshot, error) {
 	if seen, behind := p.behind(); behind && !since.After(seen) {
 		brief, cancel := context.WithTimeout(ctx, pictureEvery)
@@ -197,8 +197,8 @@ func (s *published) leastAge() time.Duration {
 	return s.every()
 }
 
-// pictureDue reports whether a cycle would now make a snapshot: the last snapshot lacks a change, or
-// somebody has asked for the last snapshot, which is too old.
+// pictureDue reports whether a cycle would now make a snapshot, because the last one lacks a
+// change, or because somebody has asked for it and it is too old.
 func (p *Placer) pictureDue() bool {
 	s := &p.published
 	s.mu.Lock()

@@ -150,8 +150,8 @@ func (s *Snapshot) inTrouble(i int) bool {
 	return u.Unhealthy || u.Degraded != "" || s.quarantineOf(u.ID) != nil
 }
 
-// quarantineOf returns the quarantine of a GPU, or nil if the GPU is not in quarantine. Callers hold
-// mu.
+// quarantineOf returns the quarantine of a GPU, or nil if the GPU is not in quarantine. Callers
+// hold mu.
 func (s *Snapshot) quarantineOf(id string) *failure.Quarantine {
 	if q, ok := s.m.Quarantine[attr.GPUOf(id)]; ok && s.m.Time.Before(q.Until) {
 		return new(q)
