@@ -208,7 +208,7 @@ func (h *Heart) write(ctx context.Context, now time.Time) (err error) {
 		switch {
 		case other && (h.Of.Stopped || !h.holds(time.Now())):
 			return h.Of, errOther
-		case other && !is.Of.Stopped && !(h.Elected && h.last.Written.IsZero()) && activityOf(is.Of, is.Written, now).Working:
+		case other && !is.Of.Stopped && !(h.Elected && !h.wrote) && activityOf(is.Of, is.Written, now).Working:
 			if h.wrote { // both agents have written since this one started
 				h.Warnings.beside(h.Of.Agent, is.Of.Agent, now)
 			}

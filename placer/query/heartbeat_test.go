@@ -6,6 +6,7 @@ package query_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -73,8 +74,17 @@ func TestAnotherAtWork(t *testing.T) {
 // Commands warn while two placers are active that do not know of each other, but not after a killed
 // placer was replaced.
 func TestTwoAtWork(t *testing.T) {
+	for _, elected := range []bool{false, true} { // elected by different locks
+		t.Run(fmt.Sprintf("elected %v", elected), func(t *testing.T) { twoAtWork(t, elected) })
+	}
+}
+
+func twoAtWork(t *testing.T, elected bool) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		p := w.StartPlacer()
+		beating := func(w *bed.World, name string, vitals func() heartbeat.VitalSigns) (stop func()) {
+			return beats(w, &heartbeat.Heart{Log: hclog.NewNullLogger(), Vitals: vitals, Of: store.Heartbeat{Agent: name}, Elected: elected})
+		}
 		killed := beating(w, "killed", p.Vitals)
 		w.RunFor(5 * time.Second)
 		w.Nomad.Disconnect("killed")
