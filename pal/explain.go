@@ -376,22 +376,41 @@ func whyNot(c *Cluster, g Gang, p Policy, n Candidates) (impossible bool, why re
 		why.Kind, why.Tier = reason.Apart, g.MaxTier.String()
 	default:
 		why.Kind = reason.Scattered
-		why = why.Over(UnusableParts(c, g))
+		why = why.Over(Unusable(c, g))
 	}
 	return false, why
 }
 
-// UnusableParts returns why a gang cannot use enough of the free parts of shared GPUs: its members
-// must not share a GPU, or the gang and its neighbours do not accept each other. Without such a
-// cause, UnusableParts returns the zero reason.
-func UnusableParts(c *Cluster, g Gang) reason.Reason {
-	switch demand := g.GPUs(); {
+// Unusable returns why the gang cannot use the free GPUs although enough are free: the GPUs are of
+// several models, members of the gang must not share a GPU, or the gang and its neighbours on shared
+// GPUs do not accept each other. If the cause is another, Unusable returns the zero reason.
+func Unusable(c *Cluster, g Gang) reason.Reason {
+	demand := g.GPUs()
+	if most := c.mostOfOneModel(g); most < demand {
+		return reason.Reason{Kind: reason.SeveralModels, Free: most}
+	}
+	switch {
 	case g.Sharing == nil || c.takesFree(g) >= demand:
 		return reason.Reason{}
 	case c.takesFree(g.together()) >= demand:
 		return reason.Reason{Kind: reason.MembersApart}
 	}
 	return reason.Reason{Kind: reason.Neighbours}
+}
+
+// mostOfOneModel returns the largest number of free GPUs of one model that the gang could use. For
+// a gang that may use several models, it returns all free GPUs that the gang could use.
+func (c *Cluster) mostOfOneModel(g Gang) int {
+	if g.Replicas || len(g.MemberSets) > 1 {
+		return FreeFor(c, g)
+	}
+	free := make([]int, len(c.models))
+	for gi := range c.groups {
+		if g.MayUse(gi) {
+			free[c.groups[gi].model] += int(c.avail[gi])
+		}
+	}
+	return slices.Max(free)
 }
 
 // tooLarge returns why the gang would not fit into the cluster even if all GPUs were free and

@@ -142,7 +142,8 @@ func (p *finder) toLeast(e *entry) { p.during(e, e.job.Least) }
 // otherwise wait for closer GPUs, or would end later because of an outlier. If an elastic gang does
 // not fit, it keeps its least size. The search first tries all members. Then it tries as many
 // members as there are free GPUs for, and as many as there are free GPUs without outliers for.
-// After that, each search halves the size.
+// After that, each search halves the size. Once a size fits, the search bisects between this size
+// and the smallest size that does not fit.
 func (p *finder) asManyAsFit(e *entry, find func(*entry) (pal.Found, bool)) (best pal.Found, ok bool) {
 	if e.elastic == nil {
 		return find(e)
@@ -153,18 +154,23 @@ func (p *finder) asManyAsFit(e *entry, find func(*entry) (pal.Found, bool)) (bes
 	if p.opt.OutlierThreshold > 0 {
 		inliers = (free - p.c.FreeOutliers(e.full.Class, p.opt.OutlierThreshold)) / set.GPUs
 	}
-	waits, ends := false, 0.0
+	try := func(n int) (f pal.Found, fits bool) {
+		if p.during(e, n); n <= room && e.limiting(e.gpus) == nil {
+			return find(e)
+		}
+		return f, false
+	}
+	waits, ends, over := false, 0.0, set.Members+1
 	for n := set.Members; ; {
-		p.during(e, n)
-		if n <= room && e.limiting(e.gpus) == nil {
-			if f, fits := find(e); fits {
-				would, takes := p.holdsOut(e, f.Placement), e.cost(f.Placement)
-				if !ok || !would && (waits || takes < ends) {
-					best, waits, ends, ok = f, would, takes, true
-				}
-				if !would && !p.slowed(f.Placement) {
-					break
-				}
+		if f, fits := try(n); !fits {
+			over = n
+		} else {
+			would, takes := p.holdsOut(e, f.Placement), e.cost(f.Placement)
+			if !ok || !would && (waits || takes < ends) {
+				best, waits, ends, ok = f, would, takes, true
+			}
+			if !would && !p.slowed(f.Placement) {
+				break
 			}
 		}
 		if n == e.job.Least {
@@ -184,10 +190,29 @@ func (p *finder) asManyAsFit(e *entry, find func(*entry) (pal.Found, bool)) (bes
 		return best, false
 	}
 	if !waits {
-		best = p.closer(e, best, find)
+		best = p.closer(e, p.larger(e, best, over, try), find)
 	}
 	p.during(e, len(best.Members))
 	return best, true
+}
+
+// larger returns a placement with more members than best, but fewer than `over`, on which the gang
+// ends sooner. Otherwise it returns best. It bisects the sizes with the function try.
+func (p *finder) larger(e *entry, best pal.Found, over int, try func(int) (pal.Found, bool)) pal.Found {
+	ends := best.Cost() * e.job.Slower(len(best.Members), e.full.MemberSets[0].Members)
+	for len(best.Members)+1 < over {
+		n := (len(best.Members) + over) / 2
+		f, fits := try(n)
+		switch takes := e.cost(f.Placement); {
+		case !fits || p.holdsOut(e, f.Placement):
+			over = n
+		case takes >= ends:
+			return best
+		default:
+			best, ends = f, takes
+		}
+	}
+	return best
 }
 
 // closer returns a placement with fewer members that are closer together, if the gang then ends

@@ -82,8 +82,8 @@ type Wait struct {
 	// otherModel is set for reason.Locality if the gang waits for a GPU model that other gangs need
 	// less. Otherwise, the gang waits for GPUs that suit the gang itself better.
 	otherModel bool
-	// unusable is set for reason.Scattered if the gang cannot use free parts of shared GPUs: why
-	// it cannot.
+	// unusable is set for reason.Scattered: why the gang cannot use the free GPUs, if the cause is
+	// known (see [pal.Unusable]).
 	unusable reason.Reason
 }
 
@@ -226,7 +226,7 @@ func (p *asker) whys(queue []*entry) []Wait {
 	var head *entry
 	ahead, aheadGPUs, free := "", 0.0, oncePerKind(p.Queue, func(e *entry) int { return pal.FreeFor(p.c, e.job.Gang) })
 	slow := oncePerKind(p.Queue, p.avoided)
-	unusable := oncePerKind(p.Queue, func(e *entry) reason.Reason { return pal.UnusableParts(p.c, e.job.Gang) })
+	unusable := oncePerKind(p.Queue, func(e *entry) reason.Reason { return pal.Unusable(p.c, e.job.Gang) })
 	for i, e := range queue {
 		p.toLeast(e)
 		w := Wait{Job: e.job.ID, Position: i + 1, GPUs: e.gpus, Most: e.most(), Free: free(e), Overdue: e.overdue,

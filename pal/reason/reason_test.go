@@ -61,6 +61,8 @@ var examples = []struct {
 		{Kind: Scattered, Needs: 4, Free: 6, Because: []Reason{{Kind: WindowKeeps, Window: "weekend", Needs: 4, From: when.Add(-time.Hour), Until: when}}},
 		{Kind: Scattered, Needs: 2, Free: 3, Because: []Reason{{Kind: Neighbours}}},
 		{Kind: Scattered, Needs: 2, Free: 3, Because: []Reason{{Kind: MembersApart}}},
+		{Kind: Scattered, Needs: 4, Free: 6, Small: 1, Because: []Reason{{Kind: SeveralModels, Free: 3}}},
+		{Kind: Scattered, Needs: 4, Free: 6, Because: append([]Reason{{Kind: SeveralModels, Free: 1}}, beside("the node is down", 1, 3)...)},
 		{Kind: TooFar, Group: "workers", Members: 2, Each: 1, Room: 1, Tier: "node", Because: []Reason{{Kind: MembersApart}}},
 		{Kind: Apart, Needs: 4, Tier: "node", Free: 6},
 		{Kind: Services, Needs: 4},

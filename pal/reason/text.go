@@ -54,6 +54,7 @@ const (
 	ManyParts       Kind = "many-parts"    // no GPU has that many parts
 	Neighbours      Kind = "neighbours"    // the job and the jobs on the GPUs do not accept each other as neighbours
 	MembersApart    Kind = "members-apart" // the job's members must not share a GPU
+	SeveralModels   Kind = "models"        // the free GPUs are of several models
 	TooMany         Kind = "too-many"      // the nodes cannot hold that many replicas
 	TooFar          Kind = "too-far"       // no node, rack or other place within the job's locality limit is large enough
 	Apart           Kind = "apart"         // the free GPUs are not close enough together
@@ -307,7 +308,10 @@ var ofNever = map[Kind]writer{
 	TooMany: func(r Reason) string {
 		return because(r, fmt.Sprintf("group %q needs %s on one node for each member; an idle cluster has room for %d of %d members", r.Group, Count(r.Each), r.Room, r.Members))
 	},
-	Neighbours:   say("this job and the jobs on these GPUs do not accept each other as neighbours (pal_neighbours)"),
+	Neighbours: say("this job and the jobs on these GPUs do not accept each other as neighbours (pal_neighbours)"),
+	SeveralModels: func(r Reason) string {
+		return fmt.Sprintf("at most %s of one GPU model", are(r.Free))
+	},
 	MembersApart: say(`the job's members must not share a GPU (pal_neighbours = "any,self" allows it)`),
 	TooFar: func(r Reason) string {
 		text := fmt.Sprintf("group %q needs %d × %d GPUs of one model within one %s; an idle %s has room for %d of %d members", r.Group, r.Members, r.Each, r.Tier, r.Tier, r.Room, r.Members)
@@ -634,14 +638,28 @@ func outliers(r Reason) string {
 	return fmt.Sprintf("%d are free, but %s (too slow)", n, Counted(r.Used.Outliers, "is an outlier", "are outliers"))
 }
 
+// ofFreeGPUs reports whether the reason says why the gang cannot use free GPUs. Other causes are
+// about nodes.
+func (r Reason) ofFreeGPUs() bool {
+	return slices.Contains([]Kind{WindowKeeps, Neighbours, MembersApart, SeveralModels}, r.Kind)
+}
+
 // scattered explains why the gang cannot use the free GPUs.
 func scattered(r Reason) string {
 	text := "needs " + Count(r.Needs) + "; "
 	switch {
 	case r.slowOnly():
 		return text + outliers(r)
-	case len(r.Because) > 0 && slices.Contains([]Kind{WindowKeeps, Neighbours, MembersApart}, r.Because[0].Kind):
-		return text + are(r.Free) + " free, but " + list(r.Because, ", ")
+	case len(r.Because) > 0 && r.Because[0].ofFreeGPUs():
+		own := slices.IndexFunc(r.Because, func(b Reason) bool { return !b.ofFreeGPUs() })
+		if own < 0 {
+			own = len(r.Because)
+		}
+		text += are(r.Free) + " free, but " + list(r.Because[:own], ", ")
+		if own < len(r.Because) {
+			text += "; " + list(r.Because[own:], ", ")
+		}
+		return text
 	case r.Needs == 1:
 		return because(r, text+are(r.Free)+" free, but on nodes with too little CPU, memory or disk")
 	}

@@ -41,7 +41,11 @@ type deniedError struct {
 }
 
 func (e *deniedError) Error() string {
-	return fmt.Sprintf("%v\nThe token lacks %s, or has expired or been deleted. placer/deploy/acl has policies that suffice.", e.cause, e.right)
+	except := ""
+	if e.right == ExecAlloc {
+		except = ", except for raw_exec tasks"
+	}
+	return fmt.Sprintf("%v\nThe token lacks %s, or has expired or been deleted. placer/deploy/acl has policies that suffice%s.", e.cause, e.right, except)
 }
 
 func (e *deniedError) Unwrap() error { return e.cause }

@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/deploy/acl"
 )
 
 // If Nomad denies a request, the error names the missing permission.
@@ -83,5 +84,25 @@ func TestRefusedByAClient(t *testing.T) {
 			t.Errorf("%d %s: refused %v, want %v", c.status, c.says, got, c.want)
 		}
 		s.Close()
+	}
+}
+
+// The error claims that our policies suffice only for rights that they grant.
+func TestPoliciesSuffice(t *testing.T) {
+	var granted strings.Builder
+	for line := range strings.Lines(acl.Agent + acl.Node + acl.User) {
+		rule, _, _ := strings.Cut(line, "#")
+		granted.WriteString(rule)
+	}
+	if strings.Contains(granted.String(), `"alloc-node-exec"`) {
+		t.Error("the policies grant alloc-node-exec: correct the error")
+	}
+	for right, want := range map[Right]string{
+		ReadJob:   "placer/deploy/acl has policies that suffice.",
+		ExecAlloc: "placer/deploy/acl has policies that suffice, except for raw_exec tasks.",
+	} {
+		if got := (&deniedError{errors.New("no"), right}).Error(); !strings.HasSuffix(got, want) {
+			t.Errorf("%s: %s", right, got)
+		}
 	}
 }

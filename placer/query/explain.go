@@ -271,10 +271,7 @@ func (s *Snapshot) explainFromState(k cluster.JobKey) (e *Explanation, st gang.O
 		e.Reason, e.Runs = request.TemplateReason(job, s.m.Cfg.Children), s.runsOf(k)
 	case gang.Waiting:
 		s.explainWaiting(e, s.m.Jobs[k])
-		e.Ran = lastEnd(s.m.State.AllocsOf(k), e.Submitted)
-		if t := s.m.Jobs[k]; t != nil && t.Record != nil && t.Record.Stopped.After(t.Record.Decided) && !e.Ran.IsZero() {
-			e.StoppedWhy, e.StoppedFor = t.Record.StoppedWhy, t.Record.StoppedFor
-		}
+		s.ranBefore(e, k)
 	case gang.Ended:
 		e.Outcome = OutcomeOf(s.m, st)
 		e.Reason = e.Outcome.Reason
@@ -295,6 +292,14 @@ func (s *Snapshot) explainFromState(k cluster.JobKey) (e *Explanation, st gang.O
 		e.broken(t)
 	}
 	return e, st, true
+}
+
+// ranBefore says when a waiting job ran before, and why it was stopped.
+func (s facts) ranBefore(e *Explanation, k cluster.JobKey) {
+	e.Ran = lastEnd(s.m.State.AllocsOf(k), e.Submitted)
+	if t := s.m.Jobs[k]; t != nil && t.Record != nil && t.Record.Stopped.After(t.Record.Decided) && !e.Ran.IsZero() {
+		e.StoppedWhy, e.StoppedFor = t.Record.StoppedWhy, t.Record.StoppedFor
+	}
 }
 
 // broken handles a job that still runs in its old version because its newer version is invalid: it
