@@ -32,6 +32,7 @@ var followedBy = map[string]string{
 	"the template does not produce JSON, but %s: write texts as {{ json .Text }}, or set headers = { Content-Type = ... }":                                                                                              "TestNotifyConfiguration",
 	"start one (nomad-pal agent), or set NOMAD_PAL_ADDR":                                                                                                                                                                "TestWithoutAgent",
 	" (to lift the hold: nomad-pal hold -lift <job>)":                                                                                                                                                                   "TestHold",
+	"%s is a script, not a jobspec. To run it on a GPU, if the nodes can read it: nomad-pal shell -- %s. For an example of a jobspec: nomad-pal init":                                                                   "TestRunOfScript",
 	"To lift the hold: nomad-pal hold -lift ":                                                                                                                                                                           "TestHold",
 	"priority %d (set with nomad-pal priority; the jobspec has %d)":                                                                                                                                                     "TestPriority",
 	" (nomad-pal requeue)":                     "TestRequeue",

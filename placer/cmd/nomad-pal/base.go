@@ -196,7 +196,7 @@ func (b *base) fail(err error) int {
 // complain prints to standard error, in lines that fit a terminal.
 func (b *base) complain(text string) {
 	for line := range strings.SplitSeq(text, "\n") {
-		for _, l := range wrapped(line, b.width()) {
+		for _, l := range wrapped(line, b.sentenceWidth()) {
 			fmt.Fprintln(b.io.err, l)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/nomad/api"
+	"golang.org/x/sys/unix"
 
 	"github.com/nomad-pal/nomad-pal/internal/patience"
 	"github.com/nomad-pal/nomad-pal/pal"
@@ -449,6 +451,24 @@ func TestExplainWhatIf(t *testing.T) {
 	}
 	if code, out, _ := c.does("explain", filepath.Clean(wide)); code != 0 || !strings.Contains(out, "wide would wait: ") {
 		t.Errorf("of a file: %d\n%s", code, out)
+	}
+}
+
+// A table uses the whole width of its terminal, but sentences stay short.
+func TestWidthOfTerminal(t *testing.T) {
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Skip("this machine has no terminals: ", err)
+	}
+	defer master.Close()
+	for wide, want := range map[uint16][2]int{0: {columns, columns}, 60: {columns, 60}, 200: {200, columns}} {
+		if err := unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: wide}); err != nil {
+			t.Fatal(err)
+		}
+		b := base{io: streams{out: &quoting{w: master}, terminal: true}}
+		if got := [2]int{b.width(), b.sentenceWidth()}; got != want {
+			t.Errorf("%d columns: tables and sentences have %v, want %v", wide, got, want)
+		}
 	}
 }
 

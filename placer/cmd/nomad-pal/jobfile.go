@@ -13,6 +13,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 	"github.com/hashicorp/nomad/jobspec2"
 
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 // jobFlags are the options of commands that read a jobspec, named like Nomad's own options.
@@ -56,6 +58,16 @@ func (b *base) jobFlags(fs *flag.FlagSet) *jobFlags {
 	return f
 }
 
+// isScript returns the error for a script that somebody submits as if it were a jobspec, as with
+// sbatch.
+func isScript(path string) error {
+	own := path
+	if whole, err := filepath.Abs(path); err == nil { // the session starts in another folder
+		own = whole
+	}
+	return fmt.Errorf("%s is a script, not a jobspec. To run it on a GPU, if the nodes can read it: nomad-pal shell -- %s. For an example of a jobspec: nomad-pal init", path, query.ShellQuoted(own))
+}
+
 // readJob parses a jobspec as `nomad job run` does. readJob also returns the source, which Nomad
 // stores with the job. After readJob, requests go to the job's region.
 func (b *base) readJob(path string, f *jobFlags) (*api.Job, *api.JobSubmission, error) {
@@ -64,6 +76,9 @@ func (b *base) readJob(path string, f *jobFlags) (*api.Job, *api.JobSubmission, 
 		return nil, nil, fmt.Errorf("reading jobspec %q: %w", path, err)
 	}
 	job, submission, err := f.parse(path, body)
+	if err != nil && bytes.HasPrefix(body, []byte("#!")) {
+		return nil, nil, isScript(path)
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("parsing jobspec %s: %w", path, unplaced{err})
 	}

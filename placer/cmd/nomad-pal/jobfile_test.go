@@ -10,6 +10,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -147,6 +149,29 @@ func (c *testCluster) reads(text string, args ...string) (int, string, string) {
 	var out, err bytes.Buffer
 	code := run(c.t.Context(), args, streams{strings.NewReader(text), &out, &err, false})
 	return code, out.String(), err.String()
+}
+
+// Who submits a script, as with sbatch, learns how to run it on GPUs. The advised command works from
+// another folder.
+func TestRunOfScript(t *testing.T) {
+	c := newCluster(t)
+	path := c.written("train it.sh", "#!/bin/sh\necho trained\n")
+	if err := os.Chmod(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(filepath.Dir(path))
+	for _, command := range []string{"run", "plan", "validate"} {
+		code, out, said := c.does(command, "train it.sh")
+		advised := "nomad-pal shell -- '" + path + "'. For an example of a jobspec: nomad-pal init"
+		if code == 0 || out != "" || !strings.HasPrefix(said, "Error: train it.sh is a script, not a jobspec. ") || !strings.Contains(said, advised) {
+			t.Errorf("%s: %d %s%s", command, code, out, said)
+		}
+	}
+	cmd := exec.Command("/bin/sh", "-c", commandScript, "sh", "", "", path)
+	cmd.Dir = t.TempDir()
+	if out, err := cmd.CombinedOutput(); err != nil || string(out) != "trained\n" {
+		t.Errorf("%v: %s", err, out)
+	}
 }
 
 // Variables that a jobspec does not declare are refused, unless -hcl2-strict=false is

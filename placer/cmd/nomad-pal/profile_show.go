@@ -213,7 +213,8 @@ func printGroup(b *base, g groupSummary, verbose bool) {
 	if g.Key != "" {
 		key = ", key " + g.Key
 	}
-	b.printf("\n%s, application %s%s\n", g.Model, g.App, key)
+	b.printf("\n")
+	b.say(plain, fmt.Sprintf("%s, application %s%s", g.Model, g.App, key))
 	remarks := fmt.Sprintf("%d GPUs, median time %.6g, spread %.1f %%", g.Measured, g.Reference, 100*g.Spread)
 	if g.Provisional {
 		remarks += ", provisional, because too few GPUs are measured"
@@ -221,7 +222,7 @@ func printGroup(b *base, g groupSummary, verbose bool) {
 	if g.SingleClass {
 		remarks += ", one class, because the spread is within the noise of the measurements"
 	}
-	b.printf("%s\n", remarks)
+	b.say(plain, remarks)
 	most := 1
 	for _, c := range g.Classes {
 		most = max(most, c.GPUs)

@@ -123,10 +123,23 @@ func runRun(b *base, args []string) int {
 	if err != nil {
 		return notRegistered(b, client, job, err)
 	}
+	warnUnlimited(b, client, gated)
 	if *detach || !rewrite.AsksGPUs(gated) || cluster.Template(gated) {
 		return detached(b, client, gated, resp)
 	}
 	return watch(b, client, gated, resp)
+}
+
+// warnUnlimited warns if Nomad has dropped the time limit of a registered job. Servers before Nomad
+// 2.0.3 do so without an error.
+func warnUnlimited(b *base, client *nomad.Client, job *api.Job) {
+	limited := func(g *api.TaskGroup) bool { return g.MaxRunDuration != nil && *g.MaxRunDuration > 0 }
+	if !slices.ContainsFunc(job.TaskGroups, limited) {
+		return
+	}
+	if now, err := client.Job(b.ctx, cluster.KeyOf(job)); err == nil && now != nil && !slices.ContainsFunc(now.TaskGroups, limited) {
+		b.complain("Warning: this Nomad ignores max_run_duration, which needs Nomad 2.0.3, so the job has no time limit. To limit its run time, use timeout in the task, as in: timeout 6h python train.py")
+	}
 }
 
 // detached prints the result of a registration. detached warns if, according to the agent, the job

@@ -9,21 +9,42 @@ import (
 	"os"
 	"strings"
 	"unicode/utf8"
+
+	"golang.org/x/term"
 )
 
-// Layout of text. On a terminal, lines have at most 80 columns, and some words are coloured. Other
-// output has no colours and no wrapped lines, so that grep and scripts match whole lines.
+// Layout of text. On a terminal, tables are at most as wide as the terminal, sentences have at most
+// 80 columns, and some words are coloured. Other output has no colours and no wrapped lines, so that
+// grep and scripts match whole lines.
 
-// columns is the width of lines on a terminal.
+// columns is the width of a terminal that reports none. It is also the maximum width of sentences,
+// because people cannot read longer lines easily, and the minimum width for which tables are laid
+// out, because narrower columns break most words.
 const columns = 80
 
-// width returns the maximum length of a line; 0 means no limit.
+// terminalWidth returns the number of columns of the terminal; 0 if the output is no terminal.
+func (b *base) terminalWidth() int {
+	if !b.io.terminal {
+		return 0
+	}
+	if f := terminalOf(b.raw()); f != nil {
+		if w, _, err := term.GetSize(int(f.Fd())); err == nil && w > 0 {
+			return w
+		}
+	}
+	return columns
+}
+
+// width returns the maximum length of a line in a table; 0 means no limit.
 func (b *base) width() int {
-	if b.io.terminal {
-		return columns
+	if w := b.terminalWidth(); w > 0 {
+		return max(w, columns)
 	}
 	return 0
 }
+
+// sentenceWidth returns the maximum length of a line with sentences; 0 means no limit.
+func (b *base) sentenceWidth() int { return min(b.terminalWidth(), columns) }
 
 type style rune
 
@@ -137,7 +158,7 @@ func (b *base) say(s style, text string) { b.sayAfter("", s, text) }
 // width.
 func (b *base) sayAfter(mark string, s style, text string) {
 	room := 0
-	if w := b.width(); w > 0 {
+	if w := b.sentenceWidth(); w > 0 {
 		room = w - textWidth(mark)
 	}
 	for _, line := range wrapped(quoted(text, ""), room) {
@@ -149,7 +170,10 @@ func (b *base) sayAfter(mark string, s style, text string) {
 	}
 }
 
-func (b *base) head(text string) { b.write("\n" + paint(bold, text) + "\n") }
+func (b *base) head(text string) {
+	b.write("\n")
+	b.say(bold, text)
+}
 
 // write prints quoted text, and replaces its styles with escape sequences.
 func (b *base) write(text string) {
@@ -205,7 +229,7 @@ func (b *base) tableWithProse(rows []string) {
 	for i, cs := range shortCells {
 		b.write(laidOut([][]string{cs}, widths, glue))
 		if prose := cells[i][last]; i > 0 && prose != "-" {
-			for _, line := range wrapped(prose, b.width()-len(indent)) {
+			for _, line := range wrapped(prose, b.sentenceWidth()-len(indent)) {
 				b.write(indent + line + "\n")
 			}
 		}
@@ -272,7 +296,8 @@ func laidOut(cells [][]string, widths []int, glue string) string {
 // squeeze narrows columns, always the widest, until a line fits the terminal. While some columns
 // can be narrowed without breaking a word, squeeze narrows only these.
 func squeeze(b *base, widths, words []int, glue int) {
-	if b.width() == 0 {
+	room := b.width()
+	if room == 0 {
 		return
 	}
 	for {
@@ -290,7 +315,7 @@ func squeeze(b *base, widths, words []int, glue int) {
 		if narrows < 0 {
 			narrows = widest
 		}
-		if sum <= b.width() || widths[narrows] <= leastColumn {
+		if sum <= room || widths[narrows] <= leastColumn {
 			return
 		}
 		widths[narrows]--
