@@ -222,7 +222,7 @@ func runPriority(b *base, args []string) int {
 	if err != nil || n < 0 {
 		return b.fail(fmt.Errorf("priority %q is not a number of at least 1, or 0 for the jobspec's priority", rest[1]))
 	}
-	done := fmt.Sprintf("Set the priority of %%s to %d", n)
+	done := fmt.Sprintf("Changed the priority of %%s to %d", n)
 	if n == 0 {
 		done = "Restored the jobspec's priority of %s"
 	}

@@ -210,7 +210,7 @@ func TestPriority(t *testing.T) {
 		}
 	}
 	c.until("both jobs are in the queue", order("first", "second"))
-	if code, out, said := c.does("priority", "second", "80"); code != 0 || !strings.HasPrefix(out, "Set the priority of default/second to 80\n") {
+	if code, out, said := c.does("priority", "second", "80"); code != 0 || !strings.HasPrefix(out, "Changed the priority of default/second to 80\n") {
 		t.Fatalf("%d %s%s", code, out, said)
 	}
 	c.until("second goes first", order("second", "first"))
