@@ -23,9 +23,10 @@ job "raw-exec" {
     task "main" {
       driver = "raw_exec"
 
+      # raw_exec hides no GPUs, so the program itself must use only its own.
       config {
         command = "/bin/sh"
-        args    = ["-c", "echo rank $NOMAD_ALLOC_INDEX has GPU $NVIDIA_VISIBLE_DEVICES; sleep 20"]
+        args    = ["-c", "export CUDA_VISIBLE_DEVICES=$NVIDIA_VISIBLE_DEVICES; echo rank $NOMAD_ALLOC_INDEX has GPU $CUDA_VISIBLE_DEVICES; sleep 20"]
       }
 
       resources {

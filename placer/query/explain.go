@@ -253,8 +253,7 @@ func (s *Snapshot) explainFromState(k cluster.JobKey) (e *Explanation, st gang.O
 	}
 	if t := s.m.Jobs[k]; t != nil {
 		e.Submitted, e.SpeedsFrom, e.NeighboursFrom = t.Submitted(), t.Request.SpeedsFrom, t.Request.NeighboursFrom
-		e.Elastic, e.asks = s.m.SizeOf(t), t.Request.Gang.Class
-		e.Hold, e.priority = t.Control.Hold(), prioritySentence(t)
+		e.Elastic, e.asks, e.Hold, e.priority = s.m.SizeOf(t), t.Request.Gang.Class, t.Control.Hold(), prioritySentence(t)
 		if st.Nomad == gang.Running || st.Nomad == gang.Starting {
 			s.whenEnds(e, t)
 			e.Progress = s.reports(t)

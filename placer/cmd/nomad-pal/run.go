@@ -138,7 +138,7 @@ func warnUnlimited(b *base, client *nomad.Client, job *api.Job) {
 		return
 	}
 	if now, err := client.Job(b.ctx, cluster.KeyOf(job)); err == nil && now != nil && !slices.ContainsFunc(now.TaskGroups, limited) {
-		b.complain("Warning: this Nomad ignores max_run_duration, which needs Nomad 2.0.3, so the job has no time limit. To limit its run time, use timeout in the task, as in: timeout 6h python train.py")
+		b.complain("Warning: this Nomad ignores max_run_duration, which needs Nomad 2.0.3, so the job has no time limit. Instead, let the task end by itself after 6 hours, as if its work were done: timeout 6h python train.py || test $? = 124")
 	}
 }
 

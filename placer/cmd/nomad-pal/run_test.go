@@ -11,6 +11,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -44,7 +45,8 @@ func TestRunOfInvalid(t *testing.T) {
 	}
 }
 
-// Nomad before 2.0.3 drops a job's time limit without an error. The author learns that.
+// Nomad before 2.0.3 drops a job's time limit without an error. The author learns that, and how to
+// limit the run time without failing the job.
 func TestRunWithoutTimeLimit(t *testing.T) {
 	c := newCluster(t)
 	limited := strings.Replace(jobText("default", "limited", 1), "group \"g\" {", "group \"g\" {\n    max_run_duration = \"6h\"", 1)
@@ -68,5 +70,10 @@ func TestRunWithoutTimeLimit(t *testing.T) {
 	t.Cleanup(old.Close)
 	if code, out, said := c.reads(limited, "run", "-detach", "-address="+old.URL, "-"); code != 0 || !strings.Contains(said, warning) {
 		t.Errorf("an old Nomad: %d %s%s", code, out, said)
+	}
+	for command, want := range map[string]bool{"timeout 0.01 sleep 1000 || test $? = 124": true, "timeout 1h false || test $? = 124": false} {
+		if err := exec.Command("/bin/sh", "-c", command).Run(); (err == nil) != want {
+			t.Errorf("%s: %v", command, err)
+		}
 	}
 }

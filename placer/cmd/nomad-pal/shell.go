@@ -30,6 +30,9 @@ The job ends with the session: when the command ends, on Ctrl-C while the job wa
 when the terminal is closed. If nomad-pal is killed or loses the connection, the job ends
 by itself a minute later. The job always ends at its -time limit.
 
+The drivers raw_exec and exec show the command all GPUs of the node. With them,
+CUDA_VISIBLE_DEVICES limits CUDA programs to the session's GPUs.
+
 The job is not preempted and not moved (pal_preempt, pal_migrate). If its node fails or is
 drained, the session ends, and you are told why.
 
@@ -52,7 +55,7 @@ Shell Options:
 `, examples(
 	"Two GPUs for two hours:", "nomad-pal shell -gpus 2 -class A -time 2h -- bash",
 	"One GPU, in a docker image:", "nomad-pal shell -image nvcr.io/nvidia/pytorch:25.10-py3 -- python",
-	"In a script:", "nomad-pal shell -gpus 1 -- nvidia-smi",
+	"In a script:", "nomad-pal shell -gpus 1 -- python check.py",
 ), generalOptions)
 
 const (
