@@ -386,7 +386,7 @@ func whyNot(c *Cluster, g Gang, p Policy, n Candidates) (impossible bool, why re
 // GPUs do not accept each other. If the cause is another, Unusable returns the zero reason.
 func Unusable(c *Cluster, g Gang) reason.Reason {
 	demand := g.GPUs()
-	if most := c.mostOfOneModel(g); most < demand {
+	if most := mostOfOneModel(c, g); most < demand {
 		return reason.Reason{Kind: reason.SeveralModels, Free: most}
 	}
 	switch {
@@ -400,7 +400,7 @@ func Unusable(c *Cluster, g Gang) reason.Reason {
 
 // mostOfOneModel returns the largest number of free GPUs of one model that the gang could use. For
 // a gang that may use several models, it returns all free GPUs that the gang could use.
-func (c *Cluster) mostOfOneModel(g Gang) int {
+func mostOfOneModel(c *Cluster, g Gang) int {
 	if g.Replicas || len(g.MemberSets) > 1 {
 		return FreeFor(c, g)
 	}
