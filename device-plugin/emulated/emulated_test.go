@@ -86,6 +86,27 @@ gpu "GPU-a" {
 	}
 }
 
+// A key of one GPU changes neither the defaults of the GPUs after it, nor the statistics of the GPUs
+// before it.
+func TestKeysOfOneGPU(t *testing.T) {
+	b := Open(fileNamed(t, "gpus.hcl", `
+defaults { memory_mib = 80000 }
+gpu "GPU-a" {}
+gpu "GPU-b" { memory_mib = 4000 }
+gpu "GPU-c" {}
+`))
+	inv, err := b.Scan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []int64{80000, 4000, 80000} {
+		d := inv.Devices[i]
+		if s := b.Sample([]string{d.ID})[d.ID]; *d.MemoryMiB != want || *s.MemoryTotalMiB != want {
+			t.Errorf("%s has %d MiB, and statistics of %d MiB, want %d", d.ID, *d.MemoryMiB, *s.MemoryTotalMiB, want)
+		}
+	}
+}
+
 func TestBadInventoryNamesFileAndLine(t *testing.T) {
 	for name, tc := range map[string]struct{ text, want string }{
 		"syntax":       {"gpu \"a\" {\n  model = \n}\n", "gpus.hcl:2,11"},

@@ -24,6 +24,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/gohcl"
@@ -118,11 +119,9 @@ func decode(body hcl.Body) (*inventory, hcl.Diagnostics) {
 	if diags.HasErrors() {
 		return nil, diags
 	}
-	var defaults fields
-	for _, block := range content.Blocks.OfType("defaults") {
-		if diags := gohcl.DecodeBody(block.Body, nil, &defaults); diags.HasErrors() {
-			return nil, diags
-		}
+	defaults := content.Blocks.OfType("defaults")
+	if diags := decodeAll(defaults, &fields{}); diags.HasErrors() { // also if there is no GPU
+		return nil, diags
 	}
 	inv := &inventory{
 		unavailable: top.Unavailable,
@@ -146,11 +145,23 @@ func decode(body hcl.Body) (*inventory, hcl.Diagnostics) {
 	return inv, nil
 }
 
-// add decodes one gpu block; the defaults fill its missing keys.
-func (inv *inventory) add(block *hcl.Block, defaults fields) hcl.Diagnostics {
+// decodeAll decodes the blocks into f, one after the other.
+func decodeAll(blocks hcl.Blocks, f *fields) hcl.Diagnostics {
+	for _, block := range blocks {
+		if diags := gohcl.DecodeBody(block.Body, nil, f); diags.HasErrors() {
+			return diags
+		}
+	}
+	return nil
+}
+
+// add decodes one gpu block; the blocks `defaults` fill its missing keys. It decodes the defaults
+// again for each GPU, because gohcl writes through the pointers of fields, and a GPU must not
+// change the values of other GPUs.
+func (inv *inventory) add(block *hcl.Block, defaults hcl.Blocks) hcl.Diagnostics {
 	id, at := block.Labels[0], &block.DefRange
-	f := defaults
-	if diags := gohcl.DecodeBody(block.Body, nil, &f); diags.HasErrors() {
+	var f fields
+	if diags := decodeAll(append(slices.Clone(defaults), block), &f); diags.HasErrors() {
 		return diags
 	}
 	if id == "" {

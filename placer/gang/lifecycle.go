@@ -328,6 +328,27 @@ func (g *known) startedAt(now time.Time) time.Time {
 	return at
 }
 
+// endedRun returns when a run began and ended whose members have all ended by themselves or with
+// their nodes. If the record already counts a part of the run, the run begins at the end of that
+// part. If Nomad has placed no member, both times are zero.
+func (g *known) endedRun(w World) (began, ended time.Time) {
+	for _, a := range w.Allocs(g.Key) {
+		if !a.PlacedFor(g.Job) {
+			continue
+		}
+		if at := time.Unix(0, a.CreateTime); began.IsZero() || at.Before(began) {
+			began = at
+		}
+		if at := time.Unix(0, a.ModifyTime); at.After(ended) {
+			ended = at
+		}
+	}
+	if r := g.Record; r != nil && r.Stopped.After(began) {
+		began = r.Stopped
+	}
+	return began, ended
+}
+
 // Detach makes a copied gang independent of the original gang. The copy is read-only and must not
 // receive events.
 func (g *Lifecycle) Detach() {

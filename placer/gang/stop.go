@@ -132,6 +132,9 @@ func (g *Lifecycle) stopFor(s stopping, r *Record, w World) []Effect {
 			out.StoppedFor = s.forJob
 		}
 		changed = true
+	} else if began, ended := g.endedRun(w); ended.After(began) {
+		out.stop(ended, g.WhyStopped(), ended.Sub(began), g.slower(g.Want))
+		changed = true
 	}
 	if !changed {
 		return g.proceed(w)

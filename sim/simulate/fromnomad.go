@@ -14,6 +14,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
@@ -30,17 +31,17 @@ func (o *options) readNomad() (trace.Trace, []pal.Node, error) {
 	if err != nil {
 		return trace.Trace{}, nil, fmt.Errorf("listing nodes: %w", err)
 	}
-	cluster, err := nomadNodes(nodes, o.rules.Calibration)
+	sim, err := nomadNodes(nodes, o.rules.Calibration)
 	if err != nil {
 		return trace.Trace{}, nil, err
 	}
-	c, err := pal.NewCluster(cluster, o.rules.Locality)
+	c, err := pal.NewCluster(sim, o.rules.Locality)
 	if err != nil {
 		return trace.Trace{}, nil, fmt.Errorf("reading cluster: %w", err)
 	}
 	if o.fromHistory {
 		runs, err := o.Past(o.since, o.until)
-		return ofRuns(runs, c), cluster, err
+		return ofRuns(runs, c), sim, err
 	}
 	jobs, _, err := client.Jobs().List(query)
 	if err != nil {
@@ -50,7 +51,7 @@ func (o *options) readNomad() (trace.Trace, []pal.Node, error) {
 	if err != nil {
 		return trace.Trace{}, nil, fmt.Errorf("listing allocations: %w", err)
 	}
-	return pastJobs(jobs, allocs, c), cluster, nil
+	return pastJobs(jobs, allocs, c), sim, nil
 }
 
 // nomadNodes turns nodes with GPUs into nodes of package pal, calibrated from the raw
@@ -65,7 +66,7 @@ func nomadNodes(stubs []*api.NodeListStub, o profile.Options) ([]pal.Node, error
 		}
 		node := pal.Node{ID: n.ID, Name: n.Name, Datacenter: n.Datacenter}
 		for _, d := range n.NodeResources.Devices {
-			if d.Type != attr.Type {
+			if d.Type != attr.Type || cluster.IsMIG(d) { // the simulator knows only whole GPUs
 				continue
 			}
 			g := pal.DeviceGroup{Name: d.ID()}
@@ -125,6 +126,7 @@ type past struct {
 	gpus    int // GPUs per member
 	from    time.Time
 	to      time.Time
+	parts   bool   // whether allocations had GPUs that are not simulated: MIG instances, or parts of GPUs
 	reason  string // why this job is left out
 	speeds  pal.Speeds
 }
@@ -186,6 +188,7 @@ func (p *past) add(a *api.AllocationListStub, c *pal.Cluster) {
 	if a.AllocatedResources != nil {
 		for _, task := range a.AllocatedResources.Tasks {
 			for _, d := range task.Devices {
+				p.parts = p.parts || d.Type == attr.SharedType || cluster.IsMIG(&api.NodeDeviceResource{Name: d.Name})
 				for _, id := range d.DeviceIDs {
 					if u := c.Find(id); u >= 0 {
 						gpus = append(gpus, u)
@@ -218,6 +221,8 @@ func (p *past) add(a *api.AllocationListStub, c *pal.Cluster) {
 func (p *past) job(t *trace.Trace, c *pal.Cluster) (trace.Job, bool) {
 	reason := p.reason
 	switch {
+	case len(p.members) == 0 && p.parts:
+		reason = "only parts of GPUs"
 	case len(p.members) == 0:
 		reason = "no GPU"
 	case reason == "" && !p.to.After(p.from):

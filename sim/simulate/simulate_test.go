@@ -351,11 +351,13 @@ func TestNeverFinishes(t *testing.T) {
 	}
 }
 
-// TestFromNomad replays a small history from a server that answers as Nomad does.
+// TestFromNomad replays a small history from a server that answers as Nomad does. Only whole GPUs are
+// simulated: jobs on MIG instances and on parts of shared GPUs are left out, and are named as such.
 func TestFromNomad(t *testing.T) {
 	answers := map[string]string{
 		"/v1/nodes": `[{"ID":"n1","Name":"one","Datacenter":"dc1","NodeResources":{"Devices":[{"Vendor":"nvidia","Type":"gpu","Name":"H200",
-			"Instances":[{"ID":"GPU-1"},{"ID":"GPU-2"}]}]}},{"ID":"n2","Name":"cpu","NodeResources":{}}]`,
+			"Instances":[{"ID":"GPU-1"},{"ID":"GPU-2"}]},{"Vendor":"nvidia","Type":"gpu","Name":"A100 MIG 1g.5gb","Instances":[{"ID":"MIG-1"}]},
+			{"Vendor":"nvidia","Type":"gpu.shared","Name":"T4-SHARED","Instances":[{"ID":"GPU-3::0"},{"ID":"GPU-3::1"}]}]}},{"ID":"n2","Name":"cpu","NodeResources":{}}]`,
 		"/v1/jobs": `[{"ID":"train","Namespace":"default","SubmitTime":1000000000000000000,"Meta":{"pal_class":"B"}}]`,
 		"/v1/allocations": `[
 			{"ID":"a1","Namespace":"default","JobID":"train","JobType":"batch","JobVersion":0,"ClientStatus":"complete","CreateTime":1000000010000000000,
@@ -363,7 +365,13 @@ func TestFromNomad(t *testing.T) {
 			 "TaskStates":{"t":{"StartedAt":"2020-01-01T00:00:00Z","FinishedAt":"2020-01-01T00:10:00Z"}}},
 			{"ID":"a2","Namespace":"default","JobID":"web","JobType":"service","ClientStatus":"running","CreateTime":1000000020000000000,
 			 "AllocatedResources":{"Tasks":{"t":{"Devices":[{"DeviceIDs":["GPU-1"]}]}}}},
-			{"ID":"a3","Namespace":"default","JobID":"cpu","JobType":"batch","ClientStatus":"complete","CreateTime":1000000030000000000}]`,
+			{"ID":"a3","Namespace":"default","JobID":"cpu","JobType":"batch","ClientStatus":"complete","CreateTime":1000000030000000000},
+			{"ID":"a4","Namespace":"default","JobID":"slice","JobType":"batch","ClientStatus":"complete","CreateTime":1000000040000000000,
+			 "AllocatedResources":{"Tasks":{"t":{"Devices":[{"Vendor":"nvidia","Type":"gpu","Name":"A100 MIG 1g.5gb","DeviceIDs":["MIG-1"]}]}}},
+			 "TaskStates":{"t":{"StartedAt":"2020-01-01T00:00:00Z","FinishedAt":"2020-01-01T00:10:00Z"}}},
+			{"ID":"a5","Namespace":"default","JobID":"share","JobType":"batch","ClientStatus":"complete","CreateTime":1000000050000000000,
+			 "AllocatedResources":{"Tasks":{"t":{"Devices":[{"Vendor":"nvidia","Type":"gpu.shared","Name":"T4-SHARED","DeviceIDs":["GPU-3::0"]}]}}},
+			 "TaskStates":{"t":{"StartedAt":"2020-01-01T00:00:00Z","FinishedAt":"2020-01-01T00:10:00Z"}}}]`,
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write([]byte(answers[r.URL.Path]))
@@ -390,7 +398,7 @@ func TestFromNomad(t *testing.T) {
 	if j := got.Jobs[0]; j.ID != "default/train@0" || j.Class != "B" || j.GPUs != 2 || j.JCT != 600 {
 		t.Errorf("the job is %+v", j)
 	}
-	if d := cmp.Diff(map[string]int{"no GPU": 1, "not a batch job": 1}, got.Skipped); d != "" {
+	if d := cmp.Diff(map[string]int{"no GPU": 1, "not a batch job": 1, "only parts of GPUs": 2}, got.Skipped); d != "" {
 		t.Errorf("skipped (-want +got):\n%s", d)
 	}
 	answers["/v1/allocations"] = "[]"

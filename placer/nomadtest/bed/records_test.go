@@ -330,6 +330,39 @@ func TestKilledAsItCountedAFailure(t *testing.T) {
 	})
 }
 
+// The members of a gang all end together: their node goes down, or they fail. The time of that run
+// is no time of waiting, although no member is left when the placer sees the loss.
+func TestRunOfLostGangIsNoWait(t *testing.T) {
+	for _, how := range []string{"node", "failed"} {
+		t.Run(how, func(t *testing.T) {
+			Run(t, Options{Seed: 1, Placer: func(c *model.Config) { c.Retries = 5 }}, func(w *World) {
+				w.AddNodes(1, 2)
+				w.StartPlacer()
+				g := Gang{Name: "a", Members: 2, GPUs: 1, Runs: 10 * time.Hour}
+				if how == "failed" {
+					g.Runs, g.Exit = 2*time.Hour, 1
+				}
+				w.Submit(g)
+				w.ExpectRunning("a", 10*time.Second)
+				first := w.Members(Key("a"))[0]
+				w.RunFor(2*time.Hour - time.Minute)
+				if how == "node" {
+					w.Nomad.CrashNode(first.Node)
+					w.RunFor(5 * time.Minute)
+					w.Nomad.RecoverNode(first.Node)
+				}
+				w.Expect("it runs again", time.Hour, func() bool {
+					return w.Running(Key("a")) && w.Members(Key("a"))[0].ID != first.ID
+				})
+				w.RunFor(time.Minute)
+				if r := w.decision("a"); r.Attained < 119*time.Minute || r.Attained > 122*time.Minute || r.Waited > 10*time.Minute {
+					t.Errorf("ran %v, waited %v", r.Attained, r.Waited)
+				}
+			})
+		})
+	}
+}
+
 // countsOnce waits until gang a, which has failed once after twenty minutes, runs again with a
 // first member other than was. The failure must count once, with at least the time that the gang
 // was seen to run. The next two failures must count once, too.
