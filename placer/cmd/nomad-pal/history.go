@@ -316,7 +316,11 @@ func printRuns(b *base, runs []accounting.Run, columns []runColumn, now time.Tim
 	}
 	b.table(rows)
 	if limit > 0 && len(runs) == limit {
-		b.printf("\nThe last %d runs; -limit 0 shows all.\n", limit)
+		last := "The last run"
+		if limit > 1 {
+			last = fmt.Sprintf("The last %d runs", limit)
+		}
+		b.printf("\n%s; -limit 0 shows all.\n", last)
 	}
 }
 

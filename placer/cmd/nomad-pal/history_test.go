@@ -41,7 +41,7 @@ func TestHistoryAndUsage(t *testing.T) {
 		"history -job=tra -columns=job,state,gpus,class,model": `(?m)^Job +State +GPUs +Class +Model\ndefault/train +running +2 +B +NVIDIA H200$`,
 		"history -csv -job=train -columns=job,ended,waited":    `^job,ended,waited\ndefault/train,,[0-9.]+\n$`,
 		"history -job=none": `^No runs\.\n$`,
-		"history -limit=1":  `The last 1 runs; -limit 0 shows all\.\n$`,
+		"history -limit=1":  `The last run; -limit 0 shows all\.\n$`,
 		"history -since=1h -until=2100-01-01 -job=train": `default/train`,
 		"history -until=1h":          `^No runs\.\n$`,
 		"usage":                      `(?m)^Namespace +User +GPU hours +Failed +In vain +Idle +Saved +Runs +Failed runs +Waited \(h\) +Stops +Lost +Sooner \(h\)\ndefault +- +\d`,
