@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,11 +60,11 @@ func newSession(b *base, o shellOptions, job *api.Job) (*session, error) {
 // has ended.
 var errSilent = errors.New("Nomad did not answer for " + sessionGrace.String() + ", and the job has ended")
 
-// commandScript starts the session's command. $1 is the type of the terminal, or empty without a
-// terminal. If $2 is not empty, the command sees all GPUs of the node. CUDA_VISIBLE_DEVICES then
+// commandScript starts the session's command. $1 is the type of the terminal, or - without a
+// terminal. If $2 is not -, the command sees all GPUs of the node. CUDA_VISIBLE_DEVICES then
 // limits the command to the session's GPUs, unless the operator has set the variable.
-const commandScript = `[ -z "$1" ] || { TERM=$1; export TERM; }
-[ -z "$2" ] || { CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES-$NVIDIA_VISIBLE_DEVICES}; export CUDA_VISIBLE_DEVICES; }
+const commandScript = `[ "$1" = - ] || { TERM=$1; export TERM; }
+[ "$2" = - ] || { CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES-$NVIDIA_VISIBLE_DEVICES}; export CUDA_VISIBLE_DEVICES; }
 shift 2
 exec "$@"`
 
@@ -73,8 +74,8 @@ func (s *session) run(command []string) (int, error) {
 	ctx, cancel := context.WithCancelCause(s.b.ctx)
 	defer cancel(nil)
 	go s.beat(ctx, cancel)
-	started := func(term string) []string {
-		return append([]string{"/bin/sh", "-c", commandScript, "sh", term, s.seesAll}, command...)
+	started := func(term string) []string { // Nomad's docker driver drops empty arguments
+		return append([]string{"/bin/sh", "-c", commandScript, "sh", cmp.Or(term, "-"), cmp.Or(s.seesAll, "-")}, command...)
 	}
 	in, out := terminalOf(s.b.io.in), terminalOf(s.b.raw())
 	if in == nil || out == nil {

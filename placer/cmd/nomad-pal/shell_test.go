@@ -81,8 +81,8 @@ func TestSessionCommand(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, term, seesAll, cuda, want string }{
 		{"raw_exec, on a terminal", "xterm", "raw_exec", "", "xterm GPU-1,GPU-2 a  b"},
-		{"raw_exec, set by the operator", "", "raw_exec", "CUDA_VISIBLE_DEVICES=0", "old 0 a  b"},
-		{"docker", "", "", "", "old unset a  b"},
+		{"raw_exec, set by the operator", "-", "raw_exec", "CUDA_VISIBLE_DEVICES=0", "old 0 a  b"},
+		{"docker", "-", "-", "", "old unset a  b"},
 	} {
 		cmd := exec.Command("/bin/sh", "-c", commandScript, "sh", c.term, c.seesAll, "/bin/sh", "-c", `echo "$TERM ${CUDA_VISIBLE_DEVICES-unset} $1"`, "sh", "a  b")
 		cmd.Env = []string{"TERM=old", "NVIDIA_VISIBLE_DEVICES=GPU-1,GPU-2"}
@@ -93,7 +93,7 @@ func TestSessionCommand(t *testing.T) {
 			t.Errorf("%s: %v: %q, want %q", c.name, err, out, c.want)
 		}
 	}
-	cmd := exec.Command("/bin/sh", "-c", commandScript, "sh", "", "", "no-such-command")
+	cmd := exec.Command("/bin/sh", "-c", commandScript, "sh", "-", "-", "no-such-command")
 	if out, err := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != 127 || !strings.Contains(string(out), "no-such-command") {
 		t.Errorf("an unknown command: %v: %s", err, out)
 	}

@@ -247,10 +247,8 @@ func (w *World) RunFor(d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		time.Sleep(min(look, time.Until(end)))
 		w.rules.look()
-		for _, p := range w.placers {
-			if !w.opts.Unwatched {
-				p.LastPicture() // as an agent that writes the history does
-			}
+		if !w.opts.Unwatched {
+			w.rules.watch()
 		}
 	}
 }

@@ -656,6 +656,16 @@ const lateEvent = time.Second
 // longCycle is the longest duration of a cycle in which one answer is slow.
 const longCycle = 20 * time.Second
 
+// watch looks at the placers' snapshots, as an agent that writes the history does.
+func (r *rules) watch() {
+	r.mu.Lock()
+	placers := slices.Clone(r.placers)
+	r.mu.Unlock()
+	for _, p := range placers {
+		p.LastPicture()
+	}
+}
+
 // lookAtLimit reports whether the gangs that share a limit exceed this limit. gpus is the number of
 // GPUs that these gangs hold together. lookAtLimit reports a violation if the limit has been
 // exceeded for too long. The caller holds r.mu.
