@@ -200,7 +200,13 @@ func TestStateDirThatComesLate(t *testing.T) {
 			t.Errorf("exits %v; log:\n%s", *exits, log)
 		}
 	})
-	faults, err := LatchedFaults(cfg.StateDir, gpu.Inventory{})
+	bothStored(t, cfg.StateDir)
+}
+
+// bothStored checks that the state has a fault of this process and one of an earlier process.
+func bothStored(t *testing.T, dir string) {
+	t.Helper()
+	faults, err := LatchedFaults(dir, gpu.Inventory{})
 	if err != nil || faults["GPU-0"] != "xid:79" || faults["GPU-1"] != "xid:95" {
 		t.Errorf("stored faults %v, %v", faults, err)
 	}
@@ -235,10 +241,7 @@ func TestStateDirThatIsMountedLate(t *testing.T) {
 			t.Errorf("exits %v; log:\n%s", *exits, log)
 		}
 	})
-	faults, err := LatchedFaults(cfg.StateDir, gpu.Inventory{})
-	if err != nil || faults["GPU-0"] != "xid:79" || faults["GPU-1"] != "xid:95" {
-		t.Errorf("stored faults %v, %v", faults, err)
-	}
+	bothStored(t, cfg.StateDir)
 }
 
 // An error that was contained in one MIG instance is not a fault of the other instances,

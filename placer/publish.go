@@ -61,16 +61,18 @@ func (p *pictures) PictureSince(ctx context.Context, since time.Time) (*query.Sn
 		if picture, err := p.awaited(brief, seen.Add(1)); err == nil {
 			return picture, nil
 		}
-		p.waited(ctx.Err() == nil)
+		if ctx.Err() == nil {
+			p.waitedInVain()
+		}
 	}
 	return p.awaited(ctx, since)
 }
 
-// waited records whether a reader has waited in vain for the next snapshot.
-func (p *pictures) waited(inVain bool) {
+// waitedInVain records that a reader has waited in vain for the next snapshot.
+func (p *pictures) waitedInVain() {
 	p.published.mu.Lock()
 	defer p.published.mu.Unlock()
-	p.published.inVain = p.published.inVain || inVain
+	p.published.inVain = true
 }
 
 // behind reports whether the last snapshot lacks a change although readers expect it to have the

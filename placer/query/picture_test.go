@@ -165,16 +165,22 @@ func TestPictureStays(t *testing.T) {
 	})
 }
 
+// settled starts a placer on a node that is full, and waits until nothing changes.
+func settled(w *bed.World) *bed.Placer {
+	w.AddNodes(1, 4)
+	p := w.StartPlacer()
+	w.Submit(bed.Gang{Name: "full", GPUs: 4, Runs: time.Hour})
+	w.ExpectRunning("full", 10*time.Second)
+	w.RunFor(time.Minute)
+	return p
+}
+
 // A request for the latest state contains the changes in Nomad's last events; other requests get
 // the existing snapshot.
 func TestPictureOfThePresent(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		t := w.T // that of the synctest bubble
-		w.AddNodes(1, 4)
-		p := w.StartPlacer()
-		w.Submit(bed.Gang{Name: "full", GPUs: 4, Runs: time.Hour})
-		w.ExpectRunning("full", 10*time.Second)
-		w.RunFor(time.Minute)
+		p := settled(w)
 		for i := range 5 {
 			name := fmt.Sprint("new-", i)
 			has := func(s *query.Snapshot) bool {
@@ -198,11 +204,7 @@ func TestPictureOfThePresent(t *testing.T) {
 func TestPictureOnlyIfAsked(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1, Unwatched: true}, func(w *bed.World) {
 		t := w.T // that of the synctest bubble
-		w.AddNodes(1, 4)
-		p := w.StartPlacer()
-		w.Submit(bed.Gang{Name: "full", GPUs: 4, Runs: time.Hour})
-		w.ExpectRunning("full", 10*time.Second)
-		w.RunFor(time.Minute)
+		p := settled(w)
 		p.Picture()
 		name := ""
 		for i := range 25 {
@@ -224,11 +226,7 @@ func TestPictureOnlyIfAsked(t *testing.T) {
 // While the placer hangs, only the first reader waits for a snapshot with the last change.
 func TestPictureWhileThePlacerHangs(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1, Unwatched: true}, func(w *bed.World) {
-		w.AddNodes(1, 4)
-		p := w.StartPlacer()
-		w.Submit(bed.Gang{Name: "full", GPUs: 4, Runs: time.Hour})
-		w.ExpectRunning("full", 10*time.Second)
-		w.RunFor(time.Minute)
+		p := settled(w)
 		p.Picture()
 		w.Submit(bed.Gang{Name: "new", GPUs: 4})
 		w.RunFor(2 * time.Second)
