@@ -221,9 +221,9 @@ func testShellEnds(t *testing.T, b *bed) {
 	_ = cmd.Wait()
 	b.untilEnded("closed")
 
-	out, code := b.pal(smallShell("limited", "-time", "3s", "--", "sh", "-c", "sleep 1000; true")...)
+	out, code := b.pal(smallShell("limited", "-time", "8s", "--", "sh", "-c", "sleep 1000; true")...)
 	same(t, "exit code", 255, code)
-	mentions(t, out, "the session ended: its time limit of 3s is reached")
+	mentions(t, out, "the session ended: its time limit of 8s is reached")
 	b.untilEnded("limited")
 
 	cmd, master, shown = b.atTerminal(smallShell("stopped", "--", "sh")...)

@@ -26,7 +26,6 @@ type session struct {
 	b     *base
 	api   *api.Client
 	alloc *api.Allocation
-	began time.Time
 	limit time.Duration
 	// seesAll is not empty if the task's driver hides none of the node's GPUs.
 	seesAll string
@@ -46,7 +45,7 @@ func newSession(b *base, o shellOptions, job *api.Job) (*session, error) {
 	for _, a := range all {
 		if a.ClientStatus == api.AllocClientStatusRunning {
 			found := &api.Allocation{ID: a.ID, NodeID: a.NodeID, NodeName: a.NodeName, Namespace: a.Namespace, JobID: a.JobID, TaskGroup: a.TaskGroup}
-			s := &session{b: b, api: client, alloc: found, began: time.Now(), limit: o.limit}
+			s := &session{b: b, api: client, alloc: found, limit: o.limit}
 			if o.driver == "raw_exec" || o.driver == "exec" {
 				s.seesAll = o.driver
 			}

@@ -214,14 +214,19 @@ func (s *session) broken(cause error) error {
 
 // ended returns why the session's job has ended or is about to end; "" if Nomad knows no reason.
 func (s *session) ended(ctx context.Context) string {
-	if time.Since(s.began) >= s.limit-min(5*time.Second, s.limit/2) {
-		return fmt.Sprintf("its time limit of %s is reached", s.limit)
-	}
 	a, _, err := s.api.Allocations().Info(s.alloc.ID, (&api.QueryOptions{Namespace: s.alloc.Namespace}).WithContext(ctx))
 	if err != nil {
 		return ""
 	}
-	t := a.TaskStates["shell"]
+	return whyEnded(a, s.limit, time.Now())
+}
+
+// whyEnded returns why a session's allocation has ended or is about to end; "" for no reason.
+func whyEnded(a *api.Allocation, limit time.Duration, now time.Time) string {
+	t := cmp.Or(a.TaskStates["shell"], &api.TaskState{})
+	// shellKeeper counts whole seconds from the start of the task, which can be long before the
+	// session attaches.
+	nearly := t.StartedAt.Add(limit - min(5*time.Second, limit/2))
 	switch {
 	case a.DesiredStatus == api.AllocDesiredStatusEvict:
 		return "Nomad preempted its job for one of higher priority: " + a.DesiredDescription
@@ -231,7 +236,9 @@ func (s *session) ended(ctx context.Context) string {
 		return fmt.Sprintf("its node %s is being drained", a.NodeName)
 	case a.DesiredStatus == api.AllocDesiredStatusStop:
 		return fmt.Sprintf("its job was stopped (%s)", cmp.Or(a.DesiredDescription, "Nomad gives no reason"))
-	case t != nil && t.State == "dead":
+	case !t.StartedAt.IsZero() && !now.Before(nearly):
+		return fmt.Sprintf("its time limit of %s is reached", limit)
+	case t.State == "dead":
 		return fmt.Sprintf("%s. %s says more", lastEvent(t, api.TaskTerminated, api.TaskDriverFailure, api.TaskKilled),
 			query.ExplainCommand(cluster.JobKey{Namespace: a.Namespace, ID: a.JobID}))
 	}

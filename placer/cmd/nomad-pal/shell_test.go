@@ -9,6 +9,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/internal/patience"
 )
@@ -96,6 +99,38 @@ func TestSessionCommand(t *testing.T) {
 	cmd := exec.Command("/bin/sh", "-c", commandScript, "sh", "-", "-", "no-such-command")
 	if out, err := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != 127 || !strings.Contains(string(out), "no-such-command") {
 		t.Errorf("an unknown command: %v: %s", err, out)
+	}
+}
+
+// A session that attaches long after its task started still names the time limit as its end.
+func TestWhyEnded(t *testing.T) {
+	started := time.Date(2026, 11, 30, 9, 0, 0, 0, time.UTC)
+	running := func() *api.Allocation {
+		return &api.Allocation{JobID: "s", Namespace: "default", NodeName: "gpu-0", TaskStates: map[string]*api.TaskState{
+			"shell": {State: "running", StartedAt: started},
+		}}
+	}
+	for name, c := range map[string]struct {
+		change func(*api.Allocation)
+		after  time.Duration
+		want   string
+	}{
+		"runs":             {func(*api.Allocation) {}, time.Second, ""},
+		"time's over":      {func(*api.Allocation) {}, 3 * time.Second, "its time limit of 3s is reached"},
+		"not started":      {func(a *api.Allocation) { a.TaskStates = nil }, time.Hour, ""},
+		"stopped":          {func(a *api.Allocation) { a.DesiredStatus = "stop" }, time.Second, "its job was stopped (Nomad gives no reason)"},
+		"stopped at limit": {func(a *api.Allocation) { a.DesiredStatus = "stop" }, 3 * time.Second, "its job was stopped (Nomad gives no reason)"},
+		"lost":             {func(a *api.Allocation) { a.ClientStatus = "lost" }, time.Second, "its node gpu-0 was lost"},
+		"dead": {func(a *api.Allocation) {
+			a.TaskStates["shell"].State = "dead"
+			a.TaskStates["shell"].Events = []*api.TaskEvent{{Type: api.TaskTerminated, DisplayMessage: "Exit Code: 3"}}
+		}, time.Second, "Exit Code: 3. nomad-pal explain s says more"},
+	} {
+		a := running()
+		c.change(a)
+		if got := whyEnded(a, 3*time.Second, started.Add(c.after)); got != c.want {
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
+		}
 	}
 }
 
