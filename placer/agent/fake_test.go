@@ -43,7 +43,7 @@ type fake struct {
 	allocs []string            // in JSON
 	vars   map[string]string   // items in JSON
 	varsAt map[string]int64    // when they were written
-	locks  map[string]string   // path to the lock's id
+	locks  map[string]lock     // by path
 	// expires is when each token expires; zero: never.
 	expires time.Time
 	index   uint64
@@ -64,7 +64,7 @@ const agentsToken = "the-agents-own"
 
 func newFake(t *testing.T, rights map[string][]string) *fake {
 	t.Helper()
-	f := &fake{t: t, rights: map[string][]string{agentsToken: {"*"}}, jobs: map[string]*api.Job{}, vars: map[string]string{}, varsAt: map[string]int64{}, locks: map[string]string{}, index: 10, blocked: make(chan struct{})}
+	f := &fake{t: t, rights: map[string][]string{agentsToken: {"*"}}, jobs: map[string]*api.Job{}, vars: map[string]string{}, varsAt: map[string]int64{}, locks: map[string]lock{}, index: 10, blocked: make(chan struct{})}
 	maps.Copy(f.rights, rights)
 	f.Server = httptest.NewServer(f)
 	t.Cleanup(func() {
@@ -253,35 +253,53 @@ func (f *fake) putJob(job *api.Job) {
 	f.jobs[*job.Namespace+"/"+*job.ID] = job
 }
 
-// lockID returns the lock's id in a request.
-func lockID(r *http.Request) string {
-	var v struct{ Lock struct{ ID string } }
+// lock is a lock of a variable. It expires unless it is renewed; a zero time means that it never
+// expires.
+type lock struct {
+	id, ttl string
+	expires time.Time
+}
+
+// locked is a request about a variable with its lock.
+type locked struct {
+	Items json.RawMessage
+	Lock  struct{ ID, TTL string }
+}
+
+// lockVariable acquires, renews or releases the lock of a variable.
+func (f *fake) lockVariable(w http.ResponseWriter, r *http.Request, path string) {
+	var v locked
 	_ = json.NewDecoder(r.Body).Decode(&v)
-	return v.Lock.ID
+	q, now := r.URL.Query(), time.Now()
+	held, there := f.locks[path]
+	there = there && (held.expires.IsZero() || now.Before(held.expires))
+	if there == q.Has("lock-acquire") || there && held.id != v.Lock.ID {
+		http.Error(w, "conflict", http.StatusConflict)
+		return
+	}
+	if q.Has("lock-acquire") {
+		f.vars[path], f.varsAt[path] = string(v.Items), now.UnixNano()
+		f.index++
+		held = lock{id: fmt.Sprint("lock-", f.index), ttl: v.Lock.TTL}
+	}
+	ttl, err := time.ParseDuration(held.ttl)
+	if err != nil {
+		f.t.Errorf("a lock with ttl = %q: %v", held.ttl, err)
+	}
+	held.expires = now.Add(ttl)
+	f.locks[path] = held
+	if q.Has("lock-release") {
+		delete(f.locks, path)
+	}
+	fmt.Fprintf(w, `{"Namespace":"default","Path":%q,"Lock":{"ID":%q,"TTL":%q}}`, path, held.id, held.ttl)
 }
 
 func (f *fake) variable(w http.ResponseWriter, r *http.Request, path string) {
 	items, there := f.vars[path]
 	q := r.URL.Query()
 	switch {
-	case q.Has("lock-acquire") && f.locks[path] != "":
-		http.Error(w, "conflict", http.StatusConflict)
-	case q.Has("lock-acquire"):
-		var v struct{ Items json.RawMessage }
-		_ = json.NewDecoder(r.Body).Decode(&v)
-		f.vars[path], f.varsAt[path] = string(v.Items), time.Now().UnixNano()
-		f.index++
-		f.locks[path] = fmt.Sprint("lock-", f.index)
-		fmt.Fprintf(w, `{"Namespace":"default","Path":%q,"Lock":{"ID":%q,"TTL":"1s"}}`, path, f.locks[path])
-	case q.Has("lock-renew") && f.locks[path] != lockID(r):
-		http.Error(w, "conflict", http.StatusConflict)
-	case q.Has("lock-release") && f.locks[path] != lockID(r):
-		http.Error(w, "conflict", http.StatusConflict)
-	case q.Has("lock-renew"), q.Has("lock-release"):
-		fmt.Fprintf(w, `{"Namespace":"default","Path":%q,"Lock":{"ID":%q,"TTL":"1s"}}`, path, f.locks[path])
-		if q.Has("lock-release") {
-			delete(f.locks, path)
-		}
+	case q.Has("lock-acquire"), q.Has("lock-renew"), q.Has("lock-release"):
+		f.lockVariable(w, r, path)
 	case r.Method == http.MethodPut:
 		var v struct{ Items json.RawMessage }
 		_ = json.NewDecoder(r.Body).Decode(&v)

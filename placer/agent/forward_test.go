@@ -125,7 +125,7 @@ func TestStandbyCannotForward(t *testing.T) {
 	unknown := httptest.NewTLSServer(http.NotFoundHandler())
 	unknown.Config.ErrorLog = log.New(io.Discard, "", 0) // it is refused
 	t.Cleanup(unknown.Close)
-	f.set(func() { f.locks["nomad-pal/lock"] = "somebody's" })
+	f.set(func() { f.locks["nomad-pal/lock"] = lock{id: "somebody's"} })
 	now := time.Now()
 	for _, c := range []struct {
 		name   string
@@ -338,7 +338,7 @@ func activeAt(t *testing.T, address string) store.Heartbeat {
 
 // standby starts an agent that stands by while another agent is active.
 func (f *fake) standby(active store.Heartbeat) *running {
-	f.set(func() { f.locks["nomad-pal/lock"] = "somebody's" })
+	f.set(func() { f.locks["nomad-pal/lock"] = lock{id: "somebody's"} })
 	f.beats(active)
 	r := f.run(standbyConfig)
 	until(f.t, "it has an API", func() bool { return r.url() != "" })

@@ -247,7 +247,7 @@ func TestRegisterWithoutNomad(t *testing.T) {
 func TestRegisterStandingBy(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, nil)
-	f.locks["nomad-pal/lock"] = "another's"
+	f.locks["nomad-pal/lock"] = lock{id: "another's"}
 	r := f.run(openConfig + "high_availability {\n  enabled = true\n  lock_ttl = \"1s\"\n}\n")
 	until(t, "it tries to get the lock", func() bool { return r.url() != "" && len(f.askedFor("PUT /v1/var/nomad-pal/lock")) > 0 })
 	if status, text := r.send(http.MethodPut, "/v1/jobs", "", `{"Job": `+gpuJob("default", "x", 1)+`}`); status != http.StatusServiceUnavailable {

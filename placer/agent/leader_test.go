@@ -5,6 +5,7 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -71,9 +72,11 @@ func (l *slowLock) RoundTrip(r *http.Request) (*http.Response, error) {
 	if pause(r.Context(), l.delay/2); r.Context().Err() != nil {
 		return nil, r.Context().Err()
 	}
+	var v locked
+	_ = json.NewDecoder(r.Body).Decode(&v)
 	status, now := http.StatusOK, time.Now()
 	switch q := r.URL.Query(); {
-	case q.Has("lock-acquire") && now.Before(l.expires), !q.Has("lock-acquire") && lockID(r) != fmt.Sprint(l.id):
+	case q.Has("lock-acquire") && now.Before(l.expires), !q.Has("lock-acquire") && v.Lock.ID != fmt.Sprint(l.id):
 		status = http.StatusConflict
 	case q.Has("lock-release"):
 		l.expires = time.Time{}
