@@ -17,10 +17,10 @@ import (
 )
 
 // Controls are orders that people give about jobs without changing the jobspecs, such as a hold.
-// Controls are stored in one of Nomad's variables (nomad-pal/controls), so they survive restarts of
-// the placer and new versions of jobs. The active agent writes this variable, and then tells its
-// placer to read the variable again. The placer starts no job before it has read the controls,
-// because a job may be on hold. If the variable cannot be read, the placer waits for at most
+// Controls are stored in Nomad's variables, one for each namespace (nomad-pal/controls/<namespace>), so
+// they survive restarts of the placer and new versions of jobs. The active agent writes such a
+// variable, and then tells its placer to read the variables again. The placer starts no job before it has read the controls,
+// because a job may be on hold. If the variables cannot be read, the placer waits for at most
 // controlsWithin.
 
 // controlsWithin is how long a placer tries to read the controls before it makes decisions without
@@ -28,9 +28,9 @@ import (
 const controlsWithin = 3 * time.Second
 
 // Control changes the controls of a job, and tells the placer to read the controls again. Control
-// also deletes the controls of jobs that are gone.
+// also deletes the controls of jobs of the same namespace that are gone.
 func (p *Placer) Control(ctx context.Context, k cluster.JobKey, change func(*gang.Control)) (gang.Control, error) {
-	kept := store.In(p.nomad).Controls()
+	kept := store.In(p.nomad).ControlsOf(k.Namespace)
 	is, err := kept.Read(ctx)
 	if err != nil && !store.Unreadable(err) {
 		return gang.Control{}, err
@@ -94,7 +94,7 @@ func (p *Placer) readControls(ctx context.Context, now time.Time) bool {
 	if !p.controlsOld && p.m.Controls != nil || p.backsOff(readingControls, now) {
 		return known
 	}
-	is, err := store.In(p.nomad).Controls().Read(ctx)
+	is, err := store.In(p.nomad).Controls().ReadOrRefused(ctx)
 	if store.Unreadable(err) || nomad.Refused(err) {
 		p.log.Warn("cannot read the holds and priorities of jobs; continuing without them", "error", err)
 		err = nil
@@ -103,7 +103,7 @@ func (p *Placer) readControls(ctx context.Context, now time.Time) bool {
 		return known
 	}
 	p.controlsOld, p.m.Controls = false, map[cluster.JobKey]gang.Control{}
-	for id, c := range is.Of {
+	for id, c := range is {
 		p.m.Controls[model.KeyOf(id)] = c
 	}
 	for _, t := range p.m.Sorted() {

@@ -18,6 +18,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/query"
+	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 // EventKind says what happened.
@@ -77,8 +78,13 @@ type Event struct {
 	Since time.Time `json:"-"`
 }
 
-// eventGPUs is the maximum number of GPUs that one event names.
-const eventGPUs = 256
+const (
+	// eventGPUs is the maximum number of GPUs that one event names.
+	eventGPUs = 256
+	// eventText is the maximum length of each text of an event, in bytes. Nomad limits neither the
+	// ids of jobs nor the messages of drivers.
+	eventText = 2000
+)
 
 // EventLog keeps the newest events in memory. An EventLog is safe for concurrent use. A nil
 // EventLog keeps no events.
@@ -101,6 +107,9 @@ func (l *EventLog) Add(e Event) {
 		return
 	}
 	e.GPUs = slices.Clone(e.GPUs[:min(len(e.GPUs), eventGPUs)])
+	for _, text := range []*string{&e.Job, &e.ForJob, &e.Node, &e.Text} {
+		*text = store.AtMost(eventText, *text)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e.ID = l.next
@@ -120,7 +129,7 @@ func (l *EventLog) After(id uint64) ([]Event, <-chan struct{}) {
 	if behind < 0 {
 		return nil, l.changed
 	}
-	return slices.Clone(l.last[behind:]), l.changed
+	return slices.Clip(l.last[behind:]), l.changed // no event changes later, so all readers share the memory
 }
 
 // StoppedFor returns the job (namespace/id) in whose favour job k was last stopped, or "" if no

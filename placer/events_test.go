@@ -4,6 +4,7 @@
 package placer_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -53,6 +54,17 @@ func TestEventLog(t *testing.T) {
 	}
 	var none *placer.EventLog
 	none.Add(placer.Event{})
+}
+
+// An event takes little memory, however long the names in it are.
+func TestEventsAreShort(t *testing.T) {
+	t.Parallel()
+	log, long := placer.NewEventLog(2, time.UnixMilli(1000)), strings.Repeat("x", 100_000)
+	log.Add(placer.Event{Kind: placer.Placed, Namespace: "default", Job: long, ForJob: long, Node: long, Text: long})
+	events, _ := log.After(0)
+	if b, err := json.Marshal(events); err != nil || len(b) > 10_000 {
+		t.Errorf("an event has %d bytes: %v", len(b), err)
+	}
 }
 
 // An event about a stop for a job that the reader may not see does not name that job. Events about

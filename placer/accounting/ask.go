@@ -200,7 +200,7 @@ func (db *DB) runs(ctx context.Context, statement string, args ...any) ([]Run, e
 func span(ms int64) Seconds { return Seconds(ms * int64(time.Millisecond)) }
 
 func (db *DB) rows(ctx context.Context, statement string, args []any, each func(*sql.Rows) error) (err error) {
-	rows, err := db.sql.QueryContext(ctx, dialect(statement, db.postgres), args...)
+	rows, err := db.sql.QueryContext(ctx, dialect(statement, db.postgres), storable(args)...)
 	if err != nil {
 		return fmt.Errorf("cannot read the history: %w", err)
 	}
@@ -230,7 +230,7 @@ func (db *DB) Open(ctx context.Context) ([]Run, []Alloc, error) {
 // runs.
 func (db *DB) LastRuns(ctx context.Context, jobs []cluster.JobKey) (last []Run, err error) {
 	for _, k := range jobs {
-		runs, err := db.runs(ctx, "SELECT "+runColumns+" FROM run WHERE namespace = ? AND job = ? ORDER BY submitted DESC LIMIT 1", k.Namespace, k.ID)
+		runs, err := db.runs(ctx, "SELECT "+runColumns+" FROM run WHERE namespace = ? AND job = ? ORDER BY submitted DESC LIMIT 1", k.Namespace, short(k.ID))
 		if err != nil {
 			return nil, err
 		}

@@ -6,7 +6,9 @@ package accounting
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"database/sql"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
@@ -175,7 +177,7 @@ func (t tx) change(statement string, args ...any) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	done, err := s.ExecContext(t.ctx, args...)
+	done, err := s.ExecContext(t.ctx, storable(args)...)
 	if err != nil {
 		return false, err
 	}
@@ -282,6 +284,7 @@ func (r Run) length() int {
 
 // run stores a run and, if the run has ended, adds it to the sums of its day.
 func (t tx) run(r Run, days map[dayKey]sums) (err error) {
+	r.Job, r.User, r.Model, r.Family = short(r.Job), short(r.User), short(r.Model), short(r.Family)
 	if r.Took > 0 {
 		if r.Seen, err = t.seen(r); err != nil {
 			return err
@@ -305,7 +308,7 @@ func (t tx) seen(r Run) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	rows, err := s.QueryContext(t.ctx, r.Namespace, r.Family, stored(r.Submitted), r.GPUs, r.Model)
+	rows, err := s.QueryContext(t.ctx, storable([]any{r.Namespace, r.Family, stored(r.Submitted), r.GPUs, r.Model})...)
 	if err != nil {
 		return 0, err
 	}
@@ -329,6 +332,7 @@ func (t tx) seen(r Run) (float64, error) {
 // alloc stores an allocation. If the allocation has ended, alloc adds its GPU time to the sums of
 // its days.
 func (t tx) alloc(a Alloc, days map[dayKey]sums) error {
+	a.Job, a.User, a.Model = short(a.Job), short(a.User), short(a.Model)
 	changed, err := t.change(upsertAlloc,
 		a.ID, a.Namespace, a.Job, stored(a.Submitted), a.User, a.Class, a.Node, a.Model, strings.Join(a.GPUs, ","), a.Held,
 		stored(a.From), a.Status, stored(a.Vain), a.Predicted, a.Packed, a.Any, stored(a.To))
@@ -422,6 +426,32 @@ func (db *DB) Prune(ctx context.Context, before time.Time) error {
 		return fmt.Errorf("deleting old history: %w", err)
 	}
 	return nil
+}
+
+// storable returns arguments whose texts every database can store. PostgreSQL stores no NUL and no
+// invalid UTF-8, but authors can write a NUL into a job's meta, and nodes into the name of a GPU
+// model. Without storable, one such job would keep the runs of all others out of the history.
+func storable(args []any) []any {
+	for i, a := range args {
+		if text, ok := a.(string); ok {
+			args[i] = strings.ToValidUTF8(strings.ReplaceAll(text, "\x00", "\uFFFD"), "\uFFFD")
+		}
+	}
+	return args
+}
+
+// longestText is the maximum length of a text in an index, in bytes. PostgreSQL refuses texts above
+// about 2,700 bytes.
+const longestText = 1000
+
+// short returns a text that can be in an index. The end of a text that is too long becomes a hash,
+// so that different texts stay different.
+func short(text string) string {
+	if len(text) <= longestText {
+		return text
+	}
+	sum := sha256.Sum256([]byte(text))
+	return strings.ToValidUTF8(text[:longestText/2], "") + "…" + hex.EncodeToString(sum[:])
 }
 
 func millis(s Seconds) int64 { return time.Duration(s).Milliseconds() }

@@ -503,8 +503,15 @@ func (r *Recorder) Written(b Batch, m *model.Model) {
 	maps.DeleteFunc(r.looked, func(k cluster.JobKey, _ bool) bool { return m.State.Jobs[k] == nil })
 }
 
-// UserOf returns the user that the job names for accounting, or "" if the job names no user.
-func UserOf(job *api.Job) string { return strings.TrimSpace(job.Meta[rewrite.UserHint]) }
+// UserOf returns the user that the job names for accounting, or "" if the job names no user, or if
+// the name is not valid.
+func UserOf(job *api.Job) string {
+	name := strings.TrimSpace(job.Meta[rewrite.UserHint])
+	if rewrite.CheckUser(name) != nil {
+		return ""
+	}
+	return name
+}
 
 func anyLive(s *cluster.State, k cluster.JobKey) bool {
 	return slices.ContainsFunc(s.AllocsOf(k), func(a *cluster.Alloc) bool { return a.Live() && len(a.GPUs) > 0 })

@@ -71,6 +71,7 @@ type Agent struct {
 	warnings  heartbeat.Warnings
 	followers followers // of events and the stream
 	forwards  followers // what a standby agent forwards
+	answers   answers
 	samples   samples
 	// notified maps the name of each notify block to the ID of the last event that the block has
 	// processed.
@@ -89,6 +90,7 @@ func New(log hclog.Logger, hooks placer.Hooks) *Agent {
 	a := &Agent{log: log, hooks: hooks, rest: rest, hungAfter: heartbeat.HungAfter}
 	a.followers.most, a.followers.full = followersAtOnce, "too many clients follow events or the stream: ask again later"
 	a.forwards.most, a.forwards.full = forwardsAtOnce, crowded
+	a.answers.most = answersBytes
 	a.meter = meter.New(version.Number, version.Revision, a.gauges())
 	a.hooks.Meter, a.hooks.Events = a.meter, placer.NewEventLog(eventsKept, time.Now())
 	return a

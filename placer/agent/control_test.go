@@ -45,7 +45,7 @@ func TestControlRights(t *testing.T) {
 		t.Errorf("the name of the token cannot be read: %d %s", status, text)
 	}
 	f.mu.Lock()
-	kept := f.vars["nomad-pal/controls"]
+	kept := f.vars["nomad-pal/controls/research"]
 	f.mu.Unlock()
 	if strings.Contains(kept, "somebody else") || !strings.Contains(kept, "research/mine") || !strings.Contains(kept, "data") {
 		t.Errorf("kept: %s", kept)

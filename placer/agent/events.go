@@ -65,18 +65,23 @@ func (s *server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	defer over.Stop()
 	for {
 		events, changed := s.agent.hooks.Events.After(after)
-		var told []placer.Event
-		for _, e := range events {
-			after = e.ID
-			if mine, ok := e.RedactedFor(sees, operates); ok && wanted(e) {
-				told = append(told, mine)
+		told := func(yield func(placer.Event) bool) { // no list, which would stay in memory for a slow client
+			for _, e := range events {
+				after = e.ID
+				if mine, ok := e.RedactedFor(sees, operates); ok && wanted(e) && !yield(mine) {
+					return
+				}
 			}
 		}
+		skip := 0
 		if last > 0 {
-			told, last = told[max(0, len(told)-last):], 0 // send all later events
+			for range told {
+				skip++
+			}
+			skip, last = skip-last, 0 // send all later events
 		}
-		for _, e := range told {
-			if write(e) != nil {
+		for e := range told {
+			if skip--; skip < 0 && write(e) != nil {
 				return // the client is gone
 			}
 		}

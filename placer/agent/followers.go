@@ -35,15 +35,20 @@ type followers struct {
 }
 
 type follower struct {
-	token [sha256.Size]byte // a hash of the token, or of a workload identity's namespace
+	token [sha256.Size]byte // see [tokenHash]
 	end   context.CancelFunc
+}
+
+// tokenHash returns a hash of the token or, for a workload identity, of its namespace.
+func tokenHash(token string) [sha256.Size]byte {
+	namespace, _, _ := strings.Cut(identityOf(token), "/")
+	return sha256.Sum256([]byte(cmp.Or(namespace, token)))
 }
 
 // add reserves a place for a request with this token; ok is false if there is no place. If another
 // request loses its place to the new one, add ends the other request.
 func (f *followers) add(token string, end context.CancelFunc) (me *follower, ok bool) {
-	namespace, _, _ := strings.Cut(identityOf(token), "/")
-	me = &follower{sha256.Sum256([]byte(cmp.Or(namespace, token))), end}
+	me = &follower{tokenHash(token), end}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(f.all) >= f.most {

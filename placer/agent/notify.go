@@ -18,6 +18,7 @@ import (
 	"net/url"
 	"os"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -99,7 +100,7 @@ func (of Notify) notifier() (*notifier, error) {
 		return nil, err
 	}
 	var err error
-	if n.body, err = template.New("body").Option("missingkey=error").Funcs(template.FuncMap{"json": asJSON}).Parse(of.Body); err != nil {
+	if n.body, err = template.New("body").Option("missingkey=error").Funcs(template.FuncMap{"json": asJSON, "chat": forChat}).Parse(of.Body); err != nil {
 		return nil, fmt.Errorf("body: %w", err)
 	}
 	sample := placer.Event{ID: 1, At: time.Unix(0, 0), Kind: placer.Started, Namespace: "default", Job: `"train"`, Text: `text with "quotes"`}
@@ -120,6 +121,12 @@ func (of Notify) notifier() (*notifier, error) {
 		}
 	}
 	return n, nil
+}
+
+// forChat returns a text that a chat shows as it is. Authors choose the names of jobs, so a name
+// could otherwise mention a whole channel, or show a link with a false label.
+func forChat(text string) string {
+	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "@", "@\u200b").Replace(text)
 }
 
 func asJSON(v any) (string, error) {
@@ -269,18 +276,22 @@ func (n *notifier) send(ctx context.Context, e placer.Event) {
 	case ctx.Err() != nil: // run sends the event again under the next configuration
 	case err != nil:
 		n.count("given-up")
-		n.log.Warn("gave up sending a notification", "notify", n.of.Name, "event", e.Kind, "id", e.ID, "because", n.hidden(err))
+		n.log.Warn("gave up sending a notification", "notify", n.of.Name, "event", e.Kind, "id", e.ID, "because", hidden(err))
 	default:
 		n.count("sent")
 	}
 }
 
+// addresses matches URLs, however an error writes them: retryablehttp replaces the password, and
+// net/url the case of the scheme.
+var addresses = regexp.MustCompile(`[a-zA-Z]+://[^\s"]*`)
+
 // hidden returns an error's text without the URL, which may be a secret.
-func (n *notifier) hidden(err error) string {
+func hidden(err error) string {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
 	}
-	return strings.ReplaceAll(err.Error(), n.url, "its URL")
+	return addresses.ReplaceAllString(err.Error(), "its URL")
 }
 
 func (n *notifier) post(ctx context.Context, e placer.Event) error {

@@ -153,7 +153,7 @@ func TestNotifyOnce(t *testing.T) {
 func TestNotificationsAreGivenUp(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t, 400, 500, 500, 500)
-	n, said, counts := notifierOf(t, Notify{URL: r.URL + "/hidden-token"})
+	n, said, counts := notifierOf(t, Notify{URL: strings.Replace(r.URL, "http://", "HTTP://hidden-user:hidden-password@", 1) + "/hidden-token"})
 	log := eventsOf(
 		placer.Event{Kind: placer.Started, Namespace: "default", Job: "refused"},
 		placer.Event{Kind: placer.Started, Namespace: "default", Job: "unanswered"},
@@ -163,7 +163,7 @@ func TestNotificationsAreGivenUp(t *testing.T) {
 	if text := strings.Join(r.bodies(), "\n"); strings.Contains(text, "old") || strings.Count(text, "unanswered") != 3 || !strings.HasSuffix(text, `"text":""}`) {
 		t.Errorf("sent:\n%s", text)
 	}
-	if counts["given-up"] != 3 || strings.Contains(said.String(), "hidden-token") || !strings.Contains(said.String(), "the receiver answers 400 Bad Request") {
+	if counts["given-up"] != 3 || strings.Contains(said.String(), "hidden-") || !strings.Contains(said.String(), "the receiver answers 400 Bad Request") {
 		t.Errorf("%v\n%s", counts, said)
 	}
 }
@@ -300,14 +300,14 @@ func TestNotifyRecipes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, want := range []string{
-		`{"text": "failed: train says \"hello\""}` + "\n",
-		`{"title": "research/train: failed", "body": "says \"hello\""}` + "\n",
+		`{"text": "failed: \u0026lt;!channel\u0026gt;@` + "\u200b" + `all says \"hello\""}` + "\n",
+		`{"title": "research/\u003c!channel\u003e@all: failed", "body": "says \"hello\""}` + "\n",
 	} {
 		n, err := f.Notify[i].notifier()
 		if err != nil {
 			t.Fatal(err)
 		}
-		e := placer.Event{Kind: placer.GivenUp, Namespace: "research", Job: "train", Text: `says "hello"`}
+		e := placer.Event{Kind: placer.GivenUp, Namespace: "research", Job: "<!channel>@all", Text: `says "hello"`}
 		if body, err := n.text(e); err != nil || string(body) != want || !json.Valid(body) {
 			t.Errorf("%s: %v, want %s", body, err, want)
 		}

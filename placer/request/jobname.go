@@ -17,9 +17,17 @@ var callNames = []string{
 	"evaluations", "periodic/force", "plan", "revert", "scale", "services", "stable", "submission", "summary", "tag", "versions",
 }
 
-// Addressable returns an error if Nomad's HTTP API cannot address a job with this id, so that
-// nobody could read or stop the job.
+// longestID is the maximum length of a job's id, in bytes. Nomad has no limit, but a request for a
+// job with a longer id can be too long for the agent's API, and its id makes lists, logs and
+// variables of other jobs unusable.
+const longestID = 1000
+
+// Addressable returns an error if the HTTP API of Nomad or of the agent cannot address a job with
+// this id, so that nobody could read or stop the job.
 func Addressable(id string) error {
+	if len(id) > longestID {
+		return fmt.Errorf("job id %.20q… has %d bytes, but nomad-pal supports at most %d: give the job another id", id, len(id), longestID)
+	}
 	if id == "." || id == ".." {
 		return fmt.Errorf("job id %q conflicts with a path of Nomad's HTTP API: give the job another id", id)
 	}

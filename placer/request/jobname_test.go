@@ -4,6 +4,7 @@
 package request
 
 import (
+	"strings"
 	"testing"
 )
 
@@ -12,10 +13,11 @@ func TestAddressable(t *testing.T) {
 	for id, want := range map[string]bool{
 		"train": true, "plan": true, "ml/train": true, "a.b": true, "../up": true, "evaluate/planned": true,
 		"etl/periodic-1700000000": true, "train/dispatch-1700000000-1a2b": true,
+		strings.Repeat("x", 1000): true, strings.Repeat("x", 1001): false,
 		".": false, "..": false, "evaluate/plan": false, "ml/evaluate": false, "a/b/versions": false, "x/periodic/force": false,
 	} {
 		if err := Addressable(id); (err == nil) != want {
-			t.Errorf("%s: %v", id, err)
+			t.Errorf("%.50s: %v", id, err)
 		}
 	}
 }

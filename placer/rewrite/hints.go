@@ -176,7 +176,7 @@ var hints = map[string]func(h *Hints, value string) error{
 	elasticHint:              func(h *Hints, v string) (err error) { h.Elastic, err = parseBool(v); return },
 	"pal_neighbours":         func(h *Hints, v string) (err error) { h.Neighbours, err = parseNeighbours(v); return },
 	"pal_speed":              func(h *Hints, v string) (err error) { h.Speed, err = parseSpeeds(v); return },
-	UserHint:                 func(h *Hints, v string) (err error) { h.User, err = parseUser(v); return },
+	UserHint:                 func(h *Hints, v string) error { h.User = v; return CheckUser(v) },
 	"pal_elastic_efficiency": func(h *Hints, v string) (err error) { h.Efficiency, err = parseEfficiency(v); return },
 }
 
@@ -328,12 +328,12 @@ func parseCount(s string) (int, error) {
 // longestUser is the maximum length of a user's name, in bytes.
 const longestUser = 128
 
-// parseUser checks the name of a user.
-func parseUser(s string) (string, error) {
-	if s == "" || len(s) > longestUser || strings.ContainsFunc(s, unicode.IsControl) {
-		return "", fmt.Errorf("not a name of 1 to %d bytes", longestUser)
+// CheckUser returns an error if the name of a user is not valid.
+func CheckUser(name string) error {
+	if name == "" || len(name) > longestUser || strings.ContainsFunc(name, unicode.IsControl) {
+		return fmt.Errorf("not a name of 1 to %d bytes", longestUser)
 	}
-	return s, nil
+	return nil
 }
 
 // maxAfter is the maximum number of jobs in pal_after. The number is limited because the placer

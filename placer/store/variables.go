@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -25,6 +26,7 @@ import (
 const (
 	decisionsPrefix    = "nomad-pal/decisions"
 	measurementsPrefix = "nomad-pal/measurements"
+	controlsPrefix     = "nomad-pal/controls"
 	// FailuresPath is the path of the variable with the failures. Failures name jobs of all
 	// namespaces, so everybody who may read this variable counts as an operator.
 	FailuresPath = "nomad-pal/failures"
@@ -162,10 +164,25 @@ func (s Store) Quarantine() Variable[map[string]failure.Quarantine] {
 	return Variable[map[string]failure.Quarantine]{"nomad-pal/quarantine", s.nomad, asJSON[map[string]failure.Quarantine]("json", nil)}
 }
 
-// Controls returns the variable with the orders that users have given about jobs, such as holds and
-// priorities. The keys are namespace/id.
-func (s Store) Controls() Variable[map[string]gang.Control] {
-	return Variable[map[string]gang.Control]{"nomad-pal/controls", s.nomad, asJSON[map[string]gang.Control]("json", nil)}
+// Controls returns the variables with the orders that users have given about jobs, such as holds
+// and priorities. The keys are namespace/id. Each namespace has a variable of its own, so the
+// orders of one namespace take no space from the orders of another. See [Store.ControlsOf].
+func (s Store) Controls() Shards[map[string]gang.Control, map[string]gang.Control] {
+	return Shards[map[string]gang.Control, map[string]gang.Control]{
+		prefix: controlsPrefix, nomad: s.nomad, codec: asJSON[map[string]gang.Control]("json", nil),
+		join: func(all []map[string]gang.Control) (map[string]gang.Control, error) {
+			out := map[string]gang.Control{}
+			for _, of := range all {
+				maps.Copy(out, of)
+			}
+			return out, nil
+		},
+	}
+}
+
+// ControlsOf returns the variable with the orders about the jobs of one namespace.
+func (s Store) ControlsOf(namespace string) Variable[map[string]gang.Control] {
+	return s.Controls().At(Path(controlsPrefix, namespace))
 }
 
 // Usage is the GPU time that each namespace has used until the time At.

@@ -116,7 +116,7 @@ func cell(value any) string {
 }
 
 // csvCell formats a value for CSV: times in RFC 3339 format, durations in seconds, other values as
-// [cell] does.
+// [cell] does. A text that a spreadsheet would take for a formula begins with an apostrophe.
 func csvCell(value any) string {
 	switch v := value.(type) {
 	case time.Time:
@@ -125,6 +125,10 @@ func csvCell(value any) string {
 		}
 	case time.Duration:
 		return strconv.FormatFloat(v.Seconds(), 'f', -1, 64)
+	case string:
+		if v != "" && strings.ContainsRune("=+-@\t\r", rune(v[0])) { // a spreadsheet would take v for a formula
+			return "'" + v
+		}
 	}
 	return cell(value)
 }
@@ -450,6 +454,7 @@ func printUsageCSV(b *base, usage []accounting.Usage, columns []string) {
 	_ = w.Write(append(slices.Clone(columns), "gpu_hours", "failed_gpu_hours", "held_in_vain_gpu_hours", "idle_gpu_hours", "saved_gpu_hours", "runs", "failed", "waited_hours",
 		"stops", "stops_lost_gpu_hours", "stops_saved_wait_hours"))
 	for _, u := range usage {
-		_ = w.Write(append(slices.Clone(u.Of), usageCells(u)...))
+		of := each(u.Of, func(text string) string { return csvCell(text) })
+		_ = w.Write(append(of, usageCells(u)...))
 	}
 }

@@ -20,6 +20,25 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/accounting"
 )
 
+// A spreadsheet would take a text with certain first characters for a formula, which could send data
+// away. Authors choose the names of users, and nodes the names of GPU models.
+func TestNoFormulas(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"=1+1": "'=1+1", "+1": "'+1", "-1": "'-1", "@A1": "'@A1", "\t=1": "'\t=1", "ann": "ann", "": "", "a=b": "a=b",
+	} {
+		if got := csvCell(text); got != want {
+			t.Errorf("%q becomes %q", text, got)
+		}
+	}
+	var out strings.Builder
+	b := &base{io: streams{out: &out}}
+	printUsageCSV(b, []accounting.Usage{{Of: []string{"research", "=cmd()"}}}, []string{"namespace", "user"})
+	if !strings.Contains(out.String(), "\nresearch,'=cmd(),0.00") {
+		t.Error(out.String())
+	}
+}
+
 // history lists runs and usage sums them up, as tables, CSV and JSON.
 func TestHistoryAndUsage(t *testing.T) {
 	c := newCluster(t)

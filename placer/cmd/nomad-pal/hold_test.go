@@ -64,8 +64,8 @@ func TestHold(t *testing.T) {
 	}
 	says("runs on 4 GPUs", "explain", "train")
 	is, err := store.In(c.client("")).Controls().Read(t.Context())
-	if err != nil || len(is.Of) != 0 {
-		t.Errorf("%v is still stored: %v", is.Of, err)
+	if err != nil || len(is) != 0 {
+		t.Errorf("%v is still stored: %v", is, err)
 	}
 }
 

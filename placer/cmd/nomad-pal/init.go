@@ -10,9 +10,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"text/template"
+	"unicode"
 
 	"github.com/nomad-pal/nomad-pal/placer/deploy/acl"
 )
@@ -111,9 +111,21 @@ func (s *site) files() []file {
 	return out
 }
 
-// hclString quotes a string for HCL, and escapes template sequences in it.
+// hclString quotes a string for HCL, and escapes template sequences in it. HCL knows fewer escape
+// sequences than Go.
 func hclString(s string) string {
-	return strings.NewReplacer("${", "$${", "%{", "%%{").Replace(strconv.Quote(s))
+	var b strings.Builder
+	for _, r := range s {
+		switch {
+		case r == '"' || r == '\\':
+			b.WriteString(`\` + string(r))
+		case unicode.IsPrint(r):
+			b.WriteRune(r)
+		default:
+			fmt.Fprintf(&b, `\U%08x`, r)
+		}
+	}
+	return `"` + strings.NewReplacer("${", "$${", "%{", "%%{").Replace(b.String()) + `"`
 }
 
 // writeFiles writes all the files, or none if one already exists and force is false.

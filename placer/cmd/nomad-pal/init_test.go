@@ -189,7 +189,7 @@ func TestInitWithoutGPUs(t *testing.T) {
 // A text from a node or a server never adds a line to a file, and no script runs it.
 func TestInitQuotes(t *testing.T) {
 	t.Parallel()
-	const evil = "H100\njob \"evil\" {}\n${file(\"/etc/passwd\")}"
+	const evil = "H100\njob \"evil\" {}\n${file(\"/etc/passwd\")}$${a}\x1b\a\v\x00\u202e\\\U000e0001"
 	s := &site{Address: "http://n:4646", Storage: "default", ACL: true, TokenFile: "/t", Servers: evil, Namespace: "default"}
 	s.Namespaces = namespaces([]string{"good-1", "a; rm -rf /", "../x", "*"}, "default")
 	n := nomadtest.GPUNode(0, 2)

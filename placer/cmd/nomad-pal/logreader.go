@@ -257,6 +257,9 @@ type prefixed struct {
 	rest   []byte // the start of an unfinished line
 }
 
+// longestLine is the number of bytes after which an unfinished line is broken.
+const longestLine = 64 << 10
+
 // Write prints complete lines. A carriage return also ends a line, because progress bars write
 // carriage returns and no line feeds.
 func (m *prefixed) Write(p []byte) (int, error) {
@@ -273,6 +276,10 @@ func (m *prefixed) Write(p []byte) (int, error) {
 		}
 		fmt.Fprintf(&out, "%s%s\n", m.prefix, line)
 		m.rest = after
+	}
+	if len(m.rest) > longestLine {
+		fmt.Fprintf(&out, "%s%s\n", m.prefix, m.rest)
+		m.rest = nil
 	}
 	return len(p), m.write(out.Bytes())
 }

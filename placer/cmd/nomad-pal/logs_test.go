@@ -33,6 +33,21 @@ func TestLogLines(t *testing.T) {
 	}
 }
 
+// A task that never ends its line takes no more memory, and its text appears nevertheless.
+func TestEndlessLine(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	p := &prefixed{to: &lineWriter{w: &out}, prefix: "> "}
+	for range 100 {
+		if _, err := p.Write(bytes.Repeat([]byte("x"), 10_000)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(p.rest) > longestLine || out.Len() < 900_000 {
+		t.Errorf("%d bytes are kept, %d printed", len(p.rest), out.Len())
+	}
+}
+
 func TestLastLines(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

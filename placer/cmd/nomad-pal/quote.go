@@ -96,15 +96,30 @@ func (q *quoting) quoted(text string) string {
 // separator separates the cells of a row; [row] escapes it in cells.
 const separator = "\x1f"
 
+// longestCell is the maximum length of a cell. longestProse is the maximum length of the last cell
+// of a row, which often is a sentence. Nomad does not limit the length of names.
+const (
+	longestCell  = 300
+	longestProse = 3000
+)
+
 // row joins cells into a table row.
 func row(cells ...any) string {
 	parts := make([]string, len(cells))
 	for i, c := range cells {
+		most := longestCell
+		if i == len(cells)-1 {
+			most = longestProse
+		}
+		text := fmt.Sprint(c)
+		if runes := []rune(text); len(runes) > most {
+			text = string(runes[:most-1]) + "…"
+		}
 		if p, ok := c.(painted); ok && p.style != plain {
-			parts[i] = paint(p.style, p.text)
+			parts[i] = paint(p.style, text)
 			continue
 		}
-		parts[i] = quoted(fmt.Sprint(c), "")
+		parts[i] = quoted(text, "")
 	}
 	return strings.Join(parts, separator)
 }

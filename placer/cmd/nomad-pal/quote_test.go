@@ -74,6 +74,20 @@ func printers(name string) map[string]func(b *base) {
 	}
 }
 
+// A name of any length leaves the other rows of a table readable.
+func TestTablesShortenNames(t *testing.T) {
+	name := strings.Repeat("ü", 100_000)
+	for what, print := range printers(name) {
+		var out bytes.Buffer
+		print(commandOn(&out))
+		for line := range strings.SplitSeq(out.String(), "\n") {
+			if n := len([]rune(line)); n > 5_000 && !strings.HasPrefix(line, "ü") { // the headline of explain names the job in full
+				t.Errorf("%s: a line of %d runes: %.50q", what, n, line)
+			}
+		}
+	}
+}
+
 // Any name stays in its cell, and only its printable characters reach a terminal.
 func TestTablesQuoteNames(t *testing.T) {
 	for name, want := range hostile {

@@ -4,6 +4,7 @@
 package bed
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -253,8 +255,33 @@ func TestHeldAtOnce(t *testing.T) {
 		if err != nil {
 			w.T.Fatal(err)
 		}
-		if is, err := store.In(c).Controls().Read(w.T.Context()); err != nil || len(is.Of) != 1 {
-			w.T.Errorf("kept: %v, %v", is.Of, err)
+		if is, err := store.In(c).Controls().Read(w.T.Context()); err != nil || len(is) != 1 {
+			w.T.Errorf("kept: %v, %v", is, err)
+		}
+	})
+}
+
+// The orders of one namespace, which its authors can make as long as they like, take no space from
+// the orders of other namespaces. Nomad limits the length of a variable, but not of a job's id.
+func TestOrdersOfOneNamespace(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(1, 4)
+		p := w.StartPlacer()
+		held := func(of *gang.Control) { of.Held = &gang.Said{By: "ada", At: time.Now()} }
+		for _, g := range []Gang{{Namespace: "research", Name: strings.Repeat("x", 61_320), GPUs: 8}, {Name: "a", GPUs: 8}} {
+			for n := range 2 {
+				g.Name += strings.Repeat("y", 5_000*n)
+				w.Submit(g)
+				k := g.Job()
+				_, err := p.Control(w.T.Context(), cluster.JobKey{Namespace: *k.Namespace, ID: *k.ID}, held)
+				if full := g.Namespace == "research" && n == 1; full != errors.Is(err, store.ErrNotStorable) || !full && err != nil {
+					w.T.Errorf("holding job %.10s in namespace %s: %.200v", g.Name, *k.Namespace, err)
+				}
+			}
+		}
+		w.RunFor(10 * time.Second)
+		if e := w.explained("a"); e.Reason.Kind != reason.Held {
+			w.T.Errorf("a waits: %s", e.Reason)
 		}
 	})
 }
@@ -267,12 +294,12 @@ func TestHeldBeforeItIsRead(t *testing.T) {
 		p := w.StartPlacer()
 		w.Submit(Gang{Name: "before", Runs: time.Minute})
 		w.ExpectRunning("before", 10*time.Second)
-		w.Nomad.Fail(p.Name, "GET /v1/var/nomad-pal/controls", nomadtest.Failed, 1)
+		w.Nomad.Fail(p.Name, "GET /v1/var/nomad-pal/controls/default", nomadtest.Failed, 1)
 		c, err := nomad.NewClient(w.Nomad.Config("operator", ""), "default")
 		if err != nil {
 			w.T.Fatal(err)
 		}
-		kept := store.In(c).Controls()
+		kept := store.In(c).ControlsOf("default")
 		is, err := kept.Read(w.T.Context())
 		if err != nil {
 			w.T.Fatal(err)

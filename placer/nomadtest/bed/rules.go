@@ -565,7 +565,7 @@ func (r *rules) disturbs(q nomadtest.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.failedAt[q.Client] = time.Now()
-	if strings.Contains(q.Path, "nomad-pal/controls") {
+	if strings.Contains(q.Path+q.Query, "controls") {
 		r.failedAt[q.Client+" controls"] = time.Now()
 	}
 	for k, s := range r.jobs {

@@ -85,7 +85,7 @@ func oddVariables(w *World) {
 	w.Quarantine("GPU-0-0")
 	said := &gang.Said{By: "a", At: time.Now(), Why: "b"}
 	controls := map[string]gang.Control{"default/low": {Held: said, Priority: 3, Requeue: said}}
-	if err := store.In(w.client()).Controls().Write(w.T.Context(), controls); err != nil {
+	if err := store.In(w.client()).ControlsOf("default").Write(w.T.Context(), controls); err != nil {
 		w.T.Fatal(err)
 	}
 	w.RunFor(6 * time.Minute)
