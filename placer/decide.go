@@ -23,6 +23,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 // start is a decision to start a gang, before the placer has committed it.
@@ -32,8 +33,8 @@ type start struct {
 	err error // why the start failed
 	// instead contains the effects that the placer carries out if the gang refuses to start.
 	instead []gang.Effect
-	// forbidden is true if an event that arrived after the decision makes the start wrong. sent is
-	// true once the placer has sent the registration to Nomad.
+	// forbidden is true if an event or order that arrived after the decision makes the start wrong.
+	// sent is true once the placer has sent the registration to Nomad.
 	forbidden, sent bool
 	// index is the JobModifyIndex that the job has after its registration with pins.
 	index uint64
@@ -146,8 +147,9 @@ func (p *Placer) commitAll(ctx context.Context, starts []*start, now time.Time) 
 // commit registers a job that starts, which is the atomic step of the start. The placer records the
 // decision later, when it has seen the members, because this saves one write. If the placer crashes
 // before it records the decision, the next placer reads the chosen GPUs from Nomad. Several commits
-// run at a time, and each changes only its own gang. If a new event makes the start wrong, the
-// placer postpones the start to the next cycle, which first applies the event.
+// run at a time, and each changes only its own gang. If a new event or
+// order makes the start wrong, the placer postpones the start to the next cycle, which first
+// applies the event or order.
 func (p *Placer) commit(ctx context.Context, s *start) (err error) {
 	if s.Job, err = p.m.View.Pin(s.t.Job, s.Pins); err != nil {
 		return err
@@ -192,20 +194,54 @@ func (p *Placer) commit(ctx context.Context, s *start) (err error) {
 	return nil
 }
 
-// meanwhile records what the placer learns from events that arrive while it commits starts. The
-// queue made its decisions before these events were applied.
+// meanwhile records what the placer learns from events and people's orders that arrive while it
+// commits starts. The queue made its decisions before these events and orders were applied.
 type meanwhile struct {
 	mu     sync.Mutex
 	read   int                       // how many events of Placer.heard were read
 	taken  map[string]cluster.JobKey // GPUs of new allocations, and the jobs that have them
 	missed bool                      // see Placer.missedPurge
+	// told is what Control wrote last. The placer's loop may not have read it yet.
+	told store.Value[map[string]gang.Control]
+	// sent contains the jobs whose starts the last decision has sent to Nomad.
+	sent map[cluster.JobKey]bool
 }
 
-func (m *meanwhile) begin() { m.read, m.taken, m.missed = 0, map[string]cluster.JobKey{}, false }
+func (m *meanwhile) begin() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.read, m.taken, m.missed, m.sent = 0, map[string]cluster.JobKey{}, false, map[cluster.JobKey]bool{}
+}
+
+// tell records what Control has written. tell reports whether this came too late for a start of
+// the job: the start has been sent to Nomad, and the snapshots may not show it yet.
+func (m *meanwhile) tell(k cluster.JobKey, told store.Value[map[string]gang.Control]) (late bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if told.Index > m.told.Index { // several calls of Control can run at a time
+		m.told = told
+	}
+	return m.sent[k]
+}
+
+// lastTold returns the index of what Control wrote last.
+func (m *meanwhile) lastTold() uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.told.Index
+}
+
+// holds reports whether somebody has put the job on hold since the loop read the controls with this
+// index. A gang on its way to other GPUs counts as running, so a hold does not keep it from
+// starting. The caller holds m.mu.
+func (m *meanwhile) holds(s *start, index uint64) bool {
+	moves := s.Record.Note == gang.NoteMoved || s.Record.Note == gang.NoteResized
+	return m.told.Index > index && !moves && m.told.Of[s.t.Key.String()].Held != nil
+}
 
 // forbids returns the reason why a start must not be registered now, or "" if it may be registered.
-// Events may have arrived since the decision, because Nomad can need seconds for a dry run or for
-// returning the author's jobspec.
+// Events and orders may have arrived since the decision, because Nomad can need seconds for a dry
+// run or for returning the author's jobspec.
 func (p *Placer) forbids(s *start) string {
 	m := &p.meanwhile
 	m.mu.Lock()
@@ -228,6 +264,10 @@ func (p *Placer) forbids(s *start) string {
 			return fmt.Sprintf("job %q got GPU %s in the meantime", by.ID, id)
 		}
 	}
+	if m.holds(s, p.controlsIndex) {
+		return "somebody has put the job on hold in the meantime"
+	}
+	m.sent[s.t.Key] = true
 	return ""
 }
 
@@ -321,7 +361,7 @@ func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 		for _, e := range s.instead { // the gang may have finished already; reconcile finds out
 			p.carryOutHere(t, e)
 		}
-		if s.forbidden { // the next decision takes the event into account
+		if s.forbidden { // the next decision takes the event or order into account
 			p.step(ctx, t, gang.NotNow{Of: gang.Commit{Start: s.Start}})
 		}
 		p.log.Debug("not started", "job", t.Key.ID, "namespace", t.Key.Namespace, "reason", s.err)
