@@ -91,10 +91,29 @@ func testShippedPolicies(t *testing.T, b *bed, agentToken, userToken string) {
 
 	testCommandsHide(t, b, user)
 	testAPIHides(t, b, agent, userToken)
+	testShellRights(t, b, user)
 	if _, _, err := b.API().Jobs().Deregister("mine.v2", true, &api.WriteOptions{Namespace: "research"}); err != nil {
 		t.Fatal(err)
 	}
 	b.purge("secret")
+}
+
+// testShellRights: a session with raw_exec needs one more right than the shipped policy grants. The
+// error names this right, and the policy says how to grant it.
+func testShellRights(t *testing.T, b *bed, user []string) {
+	session := smallShell("session", "--", "echo", "in session")
+	if out, code := b.palAs(user, session...); code != 255 || !strings.Contains(out, `for raw_exec tasks also "alloc-node-exec"`) {
+		t.Errorf("with the shipped policy: exit code %d: %s", code, out)
+	}
+	const off, on = `    # "alloc-node-exec",`, `    "alloc-node-exec",`
+	shipped := policyFile(t, "user.policy.hcl")
+	if !strings.Contains(shipped, off) {
+		t.Fatalf("the policy has no line %q", off)
+	}
+	token := b.token("shell-user", strings.Replace(shipped, off, on, 1))
+	if out, code := b.palAs(b.envAs(token, "NOMAD_NAMESPACE=research"), session...); code != 0 || !strings.Contains(out, "in session") {
+		t.Errorf("with the right: exit code %d: %s", code, out)
+	}
 }
 
 // testCommandsHide: no command shows the user a job of another namespace.

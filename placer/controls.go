@@ -17,27 +17,36 @@ import (
 )
 
 // Controls are orders that people give about jobs without changing the jobspecs, such as a hold.
-// Controls are stored in Nomad's variables, one for each namespace (nomad-pal/controls/<namespace>), so
-// they survive restarts of the placer and new versions of jobs. The active agent writes such a
-// variable, and then tells its placer to read the variables again. The placer starts no job before it has read the controls,
-// because a job may be on hold. If the variables cannot be read, the placer waits for at most
-// controlsWithin.
+// Controls are stored in Nomad's variables, one for each namespace
+// (nomad-pal/controls/<namespace>), so they survive restarts of the placer and new versions of jobs.
+// The active agent writes such a variable, and then tells its placer to read the variables again.
+// The placer starts no job before it has read the controls, because a job may be on hold. If the
+// variables cannot be read, the placer waits for at most controlsWithin.
 
 // controlsWithin is how long a placer tries to read the controls before it makes decisions without
 // them. The placer reads the controls when it starts and after each change.
 const controlsWithin = 3 * time.Second
 
+// Controlled is the answer to an order about a job.
+type Controlled struct {
+	gang.Control // the orders in force
+	// Starting is set if the order came while the placer started the job, too late to stop the
+	// start.
+	Starting bool `json:"starting,omitempty"`
+}
+
 // Control changes the controls of a job, and tells the placer to read the controls again. Control
-// also deletes the controls of jobs of the same namespace that are gone.
-func (p *Placer) Control(ctx context.Context, k cluster.JobKey, change func(*gang.Control)) (gang.Control, error) {
+// also deletes the controls of jobs of the same namespace that are gone. A start that the placer has
+// not sent to Nomad yet obeys a hold at once.
+func (p *Placer) Control(ctx context.Context, k cluster.JobKey, change func(*gang.Control)) (Controlled, error) {
 	kept := store.In(p.nomad).ControlsOf(k.Namespace)
 	is, err := kept.Read(ctx)
 	if err != nil && !store.Unreadable(err) {
-		return gang.Control{}, err
+		return Controlled{}, err
 	}
 	gone := p.gone(ctx, is.Of)
 	var of gang.Control
-	_, err = kept.Change(ctx, is, func(is store.Value[map[string]gang.Control]) (map[string]gang.Control, error) {
+	told, err := kept.Change(ctx, is, func(is store.Value[map[string]gang.Control]) (map[string]gang.Control, error) {
 		all := map[string]gang.Control{}
 		maps.Copy(all, is.Of)
 		maps.DeleteFunc(all, func(id string, _ gang.Control) bool { return gone[id] && id != k.String() })
@@ -49,11 +58,11 @@ func (p *Placer) Control(ctx context.Context, k cluster.JobKey, change func(*gan
 		}
 		return all, nil
 	})
+	defer p.Reread() // also after an error, because Nomad may have written the order
 	if err != nil {
-		return of, fmt.Errorf("storing the hold, requeue or priority of job %q: %w", k.ID, err)
+		return Controlled{}, fmt.Errorf("storing the hold, requeue or priority of job %q: %w", k.ID, err)
 	}
-	p.Reread()
-	return of, nil
+	return Controlled{of, p.meanwhile.tell(k, order{told.Index, of.Held != nil})}, nil
 }
 
 // gone returns the ids of jobs that have controls but are no longer in Nomad. gone asks Nomad about
@@ -94,6 +103,7 @@ func (p *Placer) readControls(ctx context.Context, now time.Time) bool {
 	if !p.controlsOld && p.m.Controls != nil || p.backsOff(readingControls, now) {
 		return known
 	}
+	told := p.meanwhile.lastTold()
 	is, err := store.In(p.nomad).Controls().ReadOrRefused(ctx)
 	if store.Unreadable(err) || nomad.Refused(err) {
 		p.log.Warn("cannot read the holds and priorities of jobs; continuing without them", "error", err)
@@ -102,7 +112,8 @@ func (p *Placer) readControls(ctx context.Context, now time.Time) bool {
 	if p.report(readingControls, err); err != nil {
 		return known
 	}
-	p.controlsOld, p.m.Controls = false, map[cluster.JobKey]gang.Control{}
+	// All variables were read after told was written.
+	p.controlsOld, p.controlsIndex, p.m.Controls = false, max(p.controlsIndex, told), map[cluster.JobKey]gang.Control{}
 	for id, c := range is {
 		p.m.Controls[model.KeyOf(id)] = c
 	}

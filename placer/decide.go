@@ -32,8 +32,8 @@ type start struct {
 	err error // why the start failed
 	// instead contains the effects that the placer carries out if the gang refuses to start.
 	instead []gang.Effect
-	// forbidden is true if an event that arrived after the decision makes the start wrong. sent is
-	// true once the placer has sent the registration to Nomad.
+	// forbidden is true if an event or order that arrived after the decision makes the start wrong.
+	// sent is true once the placer has sent the registration to Nomad.
 	forbidden, sent bool
 	// index is the JobModifyIndex that the job has after its registration with pins.
 	index uint64
@@ -135,7 +135,7 @@ func (p *Placer) prepare(t *model.Tracked, f pal.Found, now time.Time) *start {
 // commitAll registers the jobs that start, and the submitted jobs that must wait, several at a
 // time.
 func (p *Placer) commitAll(ctx context.Context, starts []*start, now time.Time) {
-	p.meanwhile.begin()
+	p.meanwhile.begin(p.controlsIndex)
 	key := func(s *start) cluster.JobKey { return s.t.Key }
 	calls := callsFor(starts, key, func(_ int, s *start) { s.err = p.commit(ctx, s) })
 	waiting, answer := p.waitingSubmissions(ctx, starts)
@@ -146,8 +146,9 @@ func (p *Placer) commitAll(ctx context.Context, starts []*start, now time.Time) 
 // commit registers a job that starts, which is the atomic step of the start. The placer records the
 // decision later, when it has seen the members, because this saves one write. If the placer crashes
 // before it records the decision, the next placer reads the chosen GPUs from Nomad. Several commits
-// run at a time, and each changes only its own gang. If a new event makes the start wrong, the
-// placer postpones the start to the next cycle, which first applies the event.
+// run at a time, and each changes only its own gang. If a new event or
+// order makes the start wrong, the placer postpones the start to the next cycle, which first
+// applies the event or order.
 func (p *Placer) commit(ctx context.Context, s *start) (err error) {
 	if s.Job, err = p.m.View.Pin(s.t.Job, s.Pins); err != nil {
 		return err
@@ -192,20 +193,70 @@ func (p *Placer) commit(ctx context.Context, s *start) (err error) {
 	return nil
 }
 
-// meanwhile records what the placer learns from events that arrive while it commits starts. The
-// queue made its decisions before these events were applied.
+// meanwhile records what the placer learns from events and people's orders that arrive while it
+// commits starts. The queue made its decisions before these events and orders were applied.
 type meanwhile struct {
 	mu     sync.Mutex
 	read   int                       // how many events of Placer.heard were read
 	taken  map[string]cluster.JobKey // GPUs of new allocations, and the jobs that have them
 	missed bool                      // see Placer.missedPurge
+	// told contains the orders that Control has written, and told[k].index is the index of the write.
+	// The placer's loop may not have read these orders yet.
+	told map[cluster.JobKey]order
+	// sent contains the jobs whose starts the last decision has sent to Nomad.
+	sent map[cluster.JobKey]bool
 }
 
-func (m *meanwhile) begin() { m.read, m.taken, m.missed = 0, map[string]cluster.JobKey{}, false }
+// order is a job's orders as Control wrote them.
+type order struct {
+	index uint64
+	held  bool
+}
+
+// begin begins a decision. The loop has read the orders up to this index.
+func (m *meanwhile) begin(index uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	maps.DeleteFunc(m.told, func(_ cluster.JobKey, o order) bool { return o.index <= index })
+	m.read, m.taken, m.missed, m.sent = 0, map[string]cluster.JobKey{}, false, map[cluster.JobKey]bool{}
+}
+
+// tell records a job's orders that Control has written. tell reports whether this came too late for a start of
+// the job: the start has been sent to Nomad, and the snapshots may not show it yet.
+func (m *meanwhile) tell(k cluster.JobKey, o order) (late bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.told == nil {
+		m.told = map[cluster.JobKey]order{}
+	}
+	if o.index > m.told[k].index { // several calls of Control can run at a time
+		m.told[k] = o
+	}
+	return m.sent[k]
+}
+
+// lastTold returns the index of the last order that the loop may not have read; 0 if it has read all.
+func (m *meanwhile) lastTold() (index uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, o := range m.told {
+		index = max(index, o.index)
+	}
+	return index
+}
+
+// holds reports whether somebody has put the job on hold since the loop read the controls with this
+// index. A gang on its way to other GPUs counts as running, so a hold does not keep it from
+// starting. The caller holds m.mu.
+func (m *meanwhile) holds(s *start, index uint64) bool {
+	moves := s.Record.Note == gang.NoteMoved || s.Record.Note == gang.NoteResized
+	o := m.told[s.t.Key]
+	return o.index > index && o.held && !moves
+}
 
 // forbids returns the reason why a start must not be registered now, or "" if it may be registered.
-// Events may have arrived since the decision, because Nomad can need seconds for a dry run or for
-// returning the author's jobspec.
+// Events and orders may have arrived since the decision, because Nomad can need seconds for a dry
+// run or for returning the author's jobspec.
 func (p *Placer) forbids(s *start) string {
 	m := &p.meanwhile
 	m.mu.Lock()
@@ -228,6 +279,10 @@ func (p *Placer) forbids(s *start) string {
 			return fmt.Sprintf("job %q got GPU %s in the meantime", by.ID, id)
 		}
 	}
+	if m.holds(s, p.controlsIndex) {
+		return "somebody has put the job on hold in the meantime"
+	}
+	m.sent[s.t.Key] = true
 	return ""
 }
 
@@ -321,7 +376,7 @@ func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 		for _, e := range s.instead { // the gang may have finished already; reconcile finds out
 			p.carryOutHere(t, e)
 		}
-		if s.forbidden { // the next decision takes the event into account
+		if s.forbidden { // the next decision takes the event or order into account
 			p.step(ctx, t, gang.NotNow{Of: gang.Commit{Start: s.Start}})
 		}
 		p.log.Debug("not started", "job", t.Key.ID, "namespace", t.Key.Namespace, "reason", s.err)

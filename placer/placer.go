@@ -66,6 +66,8 @@ type Placer struct {
 	// controlsSince is the time since which the placer must read the controls: since its start, or
 	// since the controls changed.
 	controlsSince time.Time
+	// controlsIndex is the index up to which the placer has read the controls.
+	controlsIndex uint64
 
 	vitals heartbeat.Vitals
 }

@@ -16,6 +16,8 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
@@ -337,6 +339,26 @@ func TestNothingThere(t *testing.T) {
 	p.shows("No GPU is unhealthy")
 	w.stop()
 	p.shows("The agent does not answer")
+}
+
+// The lists of GPUs in trouble and of failures show a new reason although no GPU changes its state.
+func TestNewReasonIsShown(t *testing.T) {
+	browser := chromium(t)
+	w := start(t, 1, nil)
+	c, err := nomad.NewClient(w.nomad.Config("operator", ""), "default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := open(t, browser, w.url, "")
+	for _, route := range []string{"#/failures", "#/node/gpu-00000"} {
+		p.goTo(route)
+		for _, why := range []string{"the fan is loud", "the fan is replaced"} {
+			if err := placer.PutInQuarantine(t.Context(), c, time.Hour, why, gpuID(0, 3)); err != nil {
+				t.Fatal(err)
+			}
+			p.shows(why)
+		}
+	}
 }
 
 // An unhealthy GPU that a job holds counts only as unhealthy, on the page as in the metrics.

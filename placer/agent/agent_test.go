@@ -200,7 +200,7 @@ func TestElection(t *testing.T) {
 func TestElectionWithoutAnswers(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, nil)
-	r := f.run("log_level = \"debug\"\n"+shortLock).ready()
+	r := f.run("log_level = \"debug\"\n" + shortLock).ready()
 	until(t, "it leads", r.agent.leads.Load)
 	f.set(func() { f.block = regexp.MustCompile("PUT /v1/var/nomad-pal/lock") })
 	until(t, "it no longer leads", func() bool { return !r.agent.leads.Load() })

@@ -38,7 +38,11 @@ type ControlRequest struct {
 
 // controls maps each command to its change of a job's [gang.Control].
 var controls = map[string]func(c *gang.Control, said *gang.Said, priority int){
-	"hold":     func(c *gang.Control, said *gang.Said, _ int) { c.Held = said },
+	"hold": func(c *gang.Control, said *gang.Said, _ int) {
+		if c.Held == nil || said.Why != "" { // otherwise the first hold and its reason stay
+			c.Held = said
+		}
+	},
 	"unhold":   func(c *gang.Control, _ *gang.Said, _ int) { c.Held = nil },
 	"requeue":  func(c *gang.Control, said *gang.Said, _ int) { c.Requeue = said },
 	"priority": func(c *gang.Control, _ *gang.Said, priority int) { c.Priority = priority },

@@ -49,8 +49,8 @@ type VitalSigns struct {
 }
 
 const (
-	// overdueAfter is the longest time without progress, within or between cycles, before the loop
-	// counts as in trouble.
+	// overdueAfter is the longest time that a cycle, a full read, or the pause between cycles may
+	// take before the loop counts as in trouble, because it places nothing meanwhile.
 	overdueAfter = time.Minute
 	// HungAfter is how long the loop can go without any progress before it counts as hung. A cycle
 	// takes at most 2 min, and all requests before a full read together take at most 4 min.
@@ -164,7 +164,10 @@ func (s VitalSigns) Trouble(now time.Time) string {
 		if !s.Cycle.IsZero() {
 			return fmt.Sprintf("a cycle has not ended for %s", now.Sub(s.Cycle).Round(time.Second))
 		}
-		return fmt.Sprintf("the placer's loop has made no progress for %s", age.Round(time.Second))
+		if s.Still(now) <= overdueAfter {
+			return fmt.Sprintf("a full read of the cluster has not ended for %s, because Nomad answers slowly", age.Round(time.Second))
+		}
+		return fmt.Sprintf("the placer's loop has made no progress for %s", s.Still(now).Round(time.Second))
 	}
 	if s.InARow >= restartsInARow && !s.recovers() {
 		return fmt.Sprintf("the placer had to restart %d times in a row, most recently %s ago, %s: see its log", s.InARow, max(0, now.Sub(s.Last)).Round(time.Second), s.why())

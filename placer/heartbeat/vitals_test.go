@@ -33,6 +33,8 @@ func TestVitals(t *testing.T) {
 		{"a long cycle", func(v *Vitals) { v.CycleBegan(at(0)) }, 59, ""},
 		{"a cycle hangs", func(v *Vitals) { v.LoopAlive(at(0)); v.CycleBegan(at(5)) }, 85, "a cycle has not ended for 1m20s"},
 		{"the loop hangs between cycles", func(v *Vitals) { v.CycleBegan(at(0)); v.CycleEnded(at(1)) }, 91, "the placer's loop has made no progress for 1m30s"},
+		{"a full read is slow", func(v *Vitals) { v.LoopAlive(at(0)); v.Moved(at(70)) }, 91, "a full read of the cluster has not ended for 1m31s, because Nomad answers slowly"},
+		{"a full read hangs", func(v *Vitals) { v.LoopAlive(at(0)); v.Moved(at(20)) }, 91, "the placer's loop has made no progress for 1m11s"},
 		{"two restarts", func(v *Vitals) { v.Restarted(at(1), lost); v.Restarted(at(2), lost) }, 3, ""},
 		{"Nomad is down", func(v *Vitals) {
 			for s := range 5 {

@@ -7,13 +7,18 @@ import {during, gantt, toJob} from "./gantt.js";
 
 const rows = 50; // of a table at a time
 
-// live calls draw, at most every 3 s, when a cell changes for which concerns(cell) is true.
-function live(concerns, draw) {
-  let timer, last = 0;
+// live calls draw, at most every 3 s, when a cell changes for which concerns(cell) is true. With jobsEvery, live also
+// calls draw, at most every jobsEvery ms, when jobs, failures or reasons change although no cell does.
+function live(concerns, draw, jobsEvery) {
+  let timer, last = 0, due = Infinity;
   const stop = listen((what, changed) => {
-    if (what !== "cells" || changed && !changed.some(concerns)) return;
+    const jobs = what === "jobs" && jobsEvery, all = what === "cells" && !changed;
+    if (!jobs && !all && !(what === "cells" && changed.some(concerns))) return;
+    const at = all ? 0 : last + (jobs || 3000);
+    if (at >= due) return;
+    due = at;
     clearTimeout(timer);
-    timer = setTimeout(() => { last = Date.now(); draw(!changed); }, changed ? Math.max(0, last + 3000 - Date.now()) : 0);
+    timer = setTimeout(() => { last = Date.now(); due = Infinity; draw(all); }, Math.max(0, at - Date.now()));
   });
   return () => { stop(); clearTimeout(timer); };
 }
@@ -146,7 +151,7 @@ function some(ask, title, what, missing, navigate) {
         h("h2", {}, "Failures"), near.length ? h("div", {className: "plain"}, failureTable(near)) : empty(`None of the last 120 failed allocations was on this ${what}.`));
     } catch (e) { if (!closed) host.replaceChildren(failed(e)); }
   }
-  const stop = live(c => mine.includes(c), draw), timer = setInterval(now, lookAgain);
+  const stop = live(c => mine.includes(c), draw, 10000), timer = setInterval(now, lookAgain);
   draw();
   return {title, element: [h("h1", {}, title), host], close: () => { closed = true; stop(); clearInterval(timer); }};
 }
@@ -188,7 +193,7 @@ export function failuresPage() {
       if (!closed) what.replaceChildren(found.length ? eventTable(found, "Events, the latest first") : empty("This token sees no such event among the agent's last 5,000 events."));
     } catch (e) { if (!closed) what.replaceChildren(failed(e)); }
   }
-  const stop = live(() => true, draw);
+  const stop = live(() => true, draw, 3000);
   draw();
   return {title: "Failures", element: [h("h1", {}, "Failures and quarantine"), h("h2", {}, "GPUs in trouble"), h("div", {className: "plain"}, host), h("h2", {}, "Outliers"), h("div", {className: "plain"}, slow), h("h2", {}, "What failed"), h("div", {className: "plain"}, allocs), h("h2", {}, "Events"), h("div", {className: "plain"}, what)], close: () => { closed = true; stop(); }};
 }

@@ -106,7 +106,6 @@ func (a *answers) findPublished(now time.Time) error {
 		return noAgent{looked: "NOMAD_PAL_ADDR is not set, and " + fmt.Sprintf(looked, args...), next: next}
 	}
 	const start, set = "start one (nomad-pal agent), or set NOMAD_PAL_ADDR", "set NOMAD_PAL_ADDR"
-	host, _ := os.Hostname() // if the host name is unknown, no agent counts as local
 	a.told = fmt.Sprintf("published in Nomad %s by agent %s", query.Ago(is.Beaten, now), is.Agent)
 	switch a.address = is.Address; {
 	case is.Agent == "" && is.Unknown != "" && a.b.config().SecretID == "":
@@ -122,14 +121,20 @@ func (a *answers) findPublished(now time.Time) error {
 		}
 		return missing(start, "no agent has published its address in Nomad")
 	case !is.Fresh(now):
-		return missing(start, "agent %s, at %s, was last seen at %s", is.Agent, cmp.Or(is.Address, "no address"), query.Ago(is.Beaten, now))
+		return missing(start, "agent %s, at %s, was last seen %s", is.Agent, cmp.Or(is.Address, "no address"), query.Ago(is.Beaten, now))
 	case is.Address == "":
 		return missing("set http { advertise } in the agent's configuration, or set NOMAD_PAL_ADDR", "agent %s publishes no address", is.Agent)
-	case agent.Loopback(is.Address) && is.Host() != host:
+	case onlyThere(is):
 		return missing(fmt.Sprintf("run the command on %s, or set http { bind_address } in the agent's configuration", is.Host()),
 			"agent %s listens only on its own machine, at %s", is.Agent, is.Address)
 	}
 	return nil
+}
+
+// onlyThere reports whether an agent's address can be reached only from another machine.
+func onlyThere(is heartbeat.Activity) bool {
+	host, _ := os.Hostname() // if the host name is unknown, no agent counts as local
+	return agent.Loopback(is.Address) && is.Host() != host
 }
 
 // connect checks, without a token, that an agent answers at the address.

@@ -156,6 +156,9 @@ func checkAgent(b *base, client *nomad.Client) query.Check {
 func checkAPI(b *base, told []string) []query.Check {
 	a, err := b.ask()
 	if none, ok := errors.AsType[noAgent](err); ok {
+		if k, ok := checkSilent(b, time.Now()); ok {
+			return []query.Check{k}
+		}
 		return []query.Check{{Name: "agent's API", Verdict: query.Fail, Found: "no agent answers: " + none.looked, Next: none.next}}
 	}
 	if err != nil {
@@ -181,6 +184,45 @@ func checkAPI(b *base, told []string) []query.Check {
 		return append(checks, query.Check{Name: "agent's API", Verdict: query.Warn, Found: fmt.Sprintf("%s answers, with %s: %s", a.address, counted(len(warnings), "warning"), strings.Join(warnings, "; ")), Next: query.NextStatus})
 	}
 	return append(checks, query.Check{Name: "agent's API", Verdict: query.OK, Found: a.address + " answers"})
+}
+
+// checkSilent asks the agent that wrote the last heartbeat, although this heartbeat is so old that
+// other commands do not ask the agent. If Nomad is slow, the agent may still work. checkSilent
+// sends no token, because the address may by now belong to another program. ok is false if nothing
+// answers as an agent does.
+func checkSilent(b *base, now time.Time) (k query.Check, ok bool) {
+	client, err := b.client()
+	if err != nil {
+		return k, false
+	}
+	is, err := heartbeat.ReadActivity(b.ctx, client, now)
+	if err != nil || b.palAddress != "" || is.Address == "" || is.Fresh(now) || onlyThere(is) {
+		return k, false
+	}
+	cfg := b.config()
+	cfg.Address, cfg.SecretID, cfg.HttpAuth, cfg.TLSConfig.TLSServerName = is.Address, "", nil, ""
+	at, err := nomad.NewClient(cfg, "")
+	if err != nil {
+		return k, false
+	}
+	a := &answers{b: b, nomad: client, address: is.Address, agent: at.API()}
+	a.agent.SetSecretID("") // not even from the environment
+	h, err := a.health(nil)
+	if err != nil {
+		return k, false
+	}
+	k = query.Check{Name: "agent's API", Verdict: query.Fail, Next: "look at the log of this agent"}
+	said := fmt.Sprintf("%s answers, but wrote its last heartbeat %s", is.Address, query.Ago(is.Beaten, now))
+	switch {
+	case h.Trouble != "":
+		k.Found = fmt.Sprintf("%s, and is in trouble: %s", said, h.Trouble)
+	case !h.Leader:
+		k.Found = said + ", because it is not active any more"
+	default:
+		k.Found = said + ", so other commands report that no placer is active, although this agent is active"
+		k.Next = "find out why Nomad does not write the agent's heartbeat in time: the logs of this agent and of Nomad's servers"
+	}
+	return k, true
 }
 
 func checkConfig(config paths) query.Check {

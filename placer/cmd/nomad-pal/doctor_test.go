@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/query"
+	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 // verdicts are doctor's verdicts, by check.
@@ -180,6 +182,52 @@ func TestDoctorOfAgentInTrouble(t *testing.T) {
 		if (k.Verdict == query.Fail) != (health.code != http.StatusOK) || !strings.Contains(k.Found, health.want) {
 			t.Errorf("%d: %+v", health.code, k)
 		}
+	}
+}
+
+// An agent's heartbeat is a minute and a half old, because Nomad is slow. doctor asks this agent,
+// without the token, and reports whether it works.
+func TestDoctorAsksSilentAgent(t *testing.T) {
+	c, late := newCluster(t), true
+	between := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if late && strings.HasPrefix(r.URL.Path, "/v1/var/") {
+			w.Header().Set("Date", time.Now().Add(90*time.Second).UTC().Format(http.TimeFormat))
+		}
+		c.nomad.ServeHTTP(w, r)
+	}))
+	defer between.Close()
+	t.Setenv("NOMAD_TOKEN", "secret")
+	health := ""
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if late && r.Header.Get("X-Nomad-Token") != "" {
+			t.Error("doctor has sent the token")
+		}
+		if health == "" {
+			http.NotFound(w, r)
+			return
+		}
+		fmt.Fprint(w, health)
+	}))
+	defer s.Close()
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.beat(store.Heartbeat{Agent: host + "/1-a", Address: s.URL})
+	for answer, want := range map[string]string{
+		``:                                "no agent answers: NOMAD_PAL_ADDR is not set, and agent " + host,
+		`{"leader": true, "ready": true}`: "so other commands report that no placer is active, although this agent is active",
+		`{"leader": false}`:               "because it is not active any more",
+		`{"leader": true, "trouble": "it cannot write its heartbeat"}`: "and is in trouble: it cannot write its heartbeat",
+	} {
+		health = answer
+		if k := c.found("agent's API", "-address="+between.URL); k.Verdict != query.Fail || !strings.Contains(k.Found, want) {
+			t.Errorf("%s: %+v", answer, k)
+		}
+	}
+	late, health = false, `{"leader": true, "ready": true}` // Nomad writes heartbeats in time again
+	if k := c.found("agent's API", "-address="+between.URL); k.Verdict != query.OK {
+		t.Errorf("%+v", k)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/agent"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
@@ -33,8 +34,10 @@ versions of the job.
 var helpHold = help("hold [options] <job>... | -lift [options] <job>...", `
 Holds jobs, as scontrol hold does: a waiting job leaves the queue and does not start
 until the hold is lifted. Afterwards, its place in the queue again depends on its submission time. A
-running job keeps running, but waits if it is requeued. explain and queue show who
-holds a job, since when and why. "nomad-pal release" of a held job also lifts the hold.
+running job keeps running, but waits if it is requeued. If the job's start has already
+begun, hold reports that it came too late to stop the start. explain and queue show who
+holds a job, since when and why. A second hold without -reason changes nothing.
+"nomad-pal release" of a held job also lifts the hold.
 `+controlRights+`
 Hold Options:
 
@@ -73,7 +76,7 @@ type controlled struct {
 	Job string `json:"job"` // namespace/id
 	// Waits reports whether the job to requeue already waits.
 	Waits bool `json:"waits,omitempty"`
-	gang.Control
+	placer.Controlled
 	notHeld bool // there was no hold to lift
 	runs    bool // the job to hold runs
 }
@@ -100,16 +103,10 @@ func tell(b *base, ids []string, in agent.ControlRequest, what ...string) ([]con
 				return told, err
 			}
 		}
-		if all, err := a.Jobs(); err == nil {
-			is := func(f func(model.JobStatus) bool) bool {
-				return slices.ContainsFunc(all, func(j model.JobStatus) bool { return j.Namespace == k.Namespace && j.Job == id && f(j) })
-			}
-			c.notHeld = slices.Contains(what, "unhold") && is(func(j model.JobStatus) bool { return !j.Held })
-			c.runs = slices.Equal(what, []string{"hold"}) && is(func(j model.JobStatus) bool { return slices.Contains(runStates, j.State) })
-		}
+		c.notHeld = slices.Contains(what, "unhold") && a.is(k, func(j model.JobStatus) bool { return !j.Held })
 		for _, w := range what {
 			ctx, cancel := context.WithTimeout(b.ctx, askTimeout)
-			_, err := a.agent.Raw().Write("/v1/job/"+url.PathEscape(id)+"/"+w, in, &c.Control, (&api.WriteOptions{Namespace: k.Namespace}).WithContext(ctx))
+			_, err := a.agent.Raw().Write("/v1/job/"+url.PathEscape(id)+"/"+w, in, &c.Controlled, (&api.WriteOptions{Namespace: k.Namespace}).WithContext(ctx))
 			cancel()
 			if err = a.plain(err); errors.Is(err, nomad.ErrNoJob) {
 				return told, didYouMean(b, a, id, err)
@@ -118,9 +115,18 @@ func tell(b *base, ids []string, in agent.ControlRequest, what ...string) ([]con
 				return told, fmt.Errorf("%s job %q: %w", orders[w], id, err)
 			}
 		}
+		// The job may have started just before the hold, so only its state after the hold counts.
+		c.runs = slices.Equal(what, []string{"hold"}) && a.is(k, func(j model.JobStatus) bool { return slices.Contains(runStates, j.State) })
+		c.Waits = c.Waits && !c.Starting
 		told = append(told, c)
 	}
 	return told, nil
+}
+
+// is reports whether f is true of a job's state. If the agent does not answer, is returns false.
+func (a *answers) is(k cluster.JobKey, f func(model.JobStatus) bool) bool {
+	all, err := a.Jobs()
+	return err == nil && slices.ContainsFunc(all, func(j model.JobStatus) bool { return j.Namespace == k.Namespace && j.Job == k.ID && f(j) })
 }
 
 // runStates are the states of jobs that have started and not ended.
@@ -148,17 +154,9 @@ func control(b *base, ids []string, in agent.ControlRequest, done string, what .
 	told, err := tell(b, ids, in, what...)
 	lines := func() {
 		for _, c := range told {
-			switch {
-			case c.notHeld:
-				b.printf("%s is not held, so no hold was lifted\n", c.Job)
-			case c.runs:
-				b.printf("Held %s, which keeps running; if it is requeued, it waits until the hold is lifted\n", c.Job)
-			case !c.Waits:
-				b.printf(done+"\n", c.Job)
-			case slices.Contains(what, "hold"):
-				b.printf("Held %s, which was already waiting\n", c.Job)
-			default:
-				b.printf("%s is already waiting, so nothing was stopped\n", c.Job)
+			c.print(b, done, what)
+			if slices.Contains(what, "hold") && in.Why == "" && c.Held != nil && c.Held.Why != "" {
+				b.printf("%s was already held, and the reason stays: %s\n", c.Job, c.Held.Why)
 			}
 		}
 	}
@@ -170,6 +168,25 @@ func control(b *base, ids []string, in agent.ControlRequest, done string, what .
 		lines()
 		b.printf("To see its state: nomad-pal explain %s\n", query.InNamespace(b.namespace, query.ShellQuoted(ids[len(ids)-1])))
 	})
+}
+
+// print prints what an order has done to the job: usually the text in done, with the job's name
+// instead of %s.
+func (c controlled) print(b *base, done string, what []string) {
+	switch holds := slices.Contains(what, "hold"); {
+	case c.notHeld:
+		b.printf("%s is not held, so no hold was lifted\n", c.Job)
+	case c.Starting && slices.Equal(what, []string{"hold"}):
+		b.printf("Held %s, but too late to stop the start that has begun; if the job is requeued, it waits until the hold is lifted\n", c.Job)
+	case c.runs:
+		b.printf("Held %s, which keeps running; if it is requeued, it waits until the hold is lifted\n", c.Job)
+	case !c.Waits:
+		b.printf(done+"\n", c.Job)
+	case holds:
+		b.printf("Held %s, which was already waiting\n", c.Job)
+	default:
+		b.printf("%s is already waiting, so nothing was stopped\n", c.Job)
+	}
 }
 
 // someJobs parses the arguments of a command that takes one or more jobs.

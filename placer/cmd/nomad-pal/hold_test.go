@@ -4,7 +4,10 @@
 package main
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/nomad-pal/nomad-pal/placer/store"
@@ -151,6 +154,63 @@ func TestHoldOfRunningJob(t *testing.T) {
 		_, out, _ := c.does("explain", "train")
 		return strings.Contains(out, "runs on 4 GPUs") && !strings.Contains(out, "held by ")
 	})
+}
+
+// A hold that comes while Nomad registers the job's start cannot stop the start. The command says
+// so, and the job runs.
+func TestHoldTooLate(t *testing.T) {
+	c := newCluster(t)
+	begun, release := make(chan struct{}), make(chan struct{})
+	var registrations atomic.Int32 // after the first, the agent's registrations only check the caller's rights
+	between := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPut && r.URL.Path == "/v1/jobs" && registrations.Add(1) == 1 {
+			close(begun)
+			<-release
+		}
+		c.nomad.ServeHTTP(w, r)
+	}))
+	t.Cleanup(between.Close)
+	direct := c.url
+	c.url = between.URL
+	c.agent("", "http {\n  bind_port = 0\n}\n")
+	c.url = direct
+	if code, out, said := c.does("run", "-detach", c.job("default", "train", 4)); code != 0 {
+		t.Fatal(out, said)
+	}
+	<-begun
+	code, out, said := c.does("hold", "train")
+	close(release)
+	if code != 0 || !strings.HasPrefix(out, "Held default/train, but too late to stop the start that has begun; if the job is requeued, it waits until the hold is lifted\n") {
+		t.Fatalf("%d %s%s", code, out, said)
+	}
+	c.until("the job runs", func() bool {
+		_, out, _ := c.does("explain", "train")
+		return strings.Contains(out, "runs on 4 GPUs")
+	})
+}
+
+// A second hold without a reason does not remove the first reason, and says so. A second hold with a
+// reason replaces the first.
+func TestHoldAgain(t *testing.T) {
+	c := newCluster(t)
+	c.agent("", "http {\n  bind_port = 0\n}\n")
+	if code, out, said := c.does("run", "-detach", c.job("default", "huge", 9)); code != 0 {
+		t.Fatal(out, said)
+	}
+	for _, again := range []struct{ args, out, why string }{
+		{"hold -reason=data huge", "Held default/huge\nTo see", "data"},
+		{"hold huge", "Held default/huge\ndefault/huge was already held, and the reason stays: data\nTo see", "data"},
+		{"requeue -hold huge", "Held default/huge, which was already waiting\ndefault/huge was already held, and the reason stays: data\nTo see", "data"},
+		{"hold -reason=disk huge", "Held default/huge\nTo see", "disk"},
+	} {
+		if code, out, said := c.does(strings.Fields(again.args)...); code != 0 || !strings.HasPrefix(out, again.out) {
+			t.Errorf("%s: %d %s%s", again.args, code, out, said)
+		}
+		is, err := store.In(c.client("")).Controls().Read(t.Context())
+		if held := is.Of["default/huge"].Held; err != nil || held == nil || held.Why != again.why {
+			t.Errorf("%s: %v %v", again.args, is.Of, err)
+		}
+	}
 }
 
 // A command about several jobs prints what it has done before it fails.

@@ -12,7 +12,11 @@ namespace "research" {
     "read-job",
     "submit-job", # for plans, too
     "read-logs",
-    "alloc-exec", # for nomad-pal shell; with the driver raw_exec "alloc-node-exec", too
+    "alloc-exec", # for nomad-pal shell
+
+    # For nomad-pal shell with the driver raw_exec, remove the first "# " of the next line. The
+    # session's command then runs on the node without isolation, like each raw_exec task.
+    # "alloc-node-exec",
   ]
 }
 

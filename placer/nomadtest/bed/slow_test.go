@@ -14,6 +14,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
 
@@ -104,6 +105,34 @@ func TestGPUsTakenBeforeTheStart(t *testing.T) {
 					t.Errorf("nothing was sent for the gang, but the log is\n%s", log)
 				}
 				w.ExpectFinished("gang", 5*time.Minute)
+			})
+		})
+	}
+}
+
+// While a start waits for an answer of Nomad, somebody puts the job on hold. Then the start is not
+// sent. If the start was sent before, the answer to the hold reports this.
+func TestHeldBeforeTheStart(t *testing.T) {
+	const source, plan, registration = "GET /v1/job/gang/submission", "PUT /v1/job/gang/plan", "PUT /v1/jobs"
+	for name, slow := range map[string]string{"source": source, "plan": plan, "registration": registration} {
+		t.Run(name, func(t *testing.T) {
+			Run(t, Options{Seed: 1}, func(w *World) {
+				w.AddNodes(1, 2)
+				p := w.StartPlacer()
+				w.RunFor(time.Second)
+				w.Nomad.Fail(p.Name, slow, nomadtest.Slow, 1)
+				w.Submit(Gang{Name: "gang", Members: 2, Runs: time.Minute, Change: func(j *api.Job) {
+					j.TaskGroups[0].Tasks[0].Resources.Cores = new(1) // makes the placer request a dry run
+				}})
+				w.Expect("the placer waits for Nomad", 10*time.Second, func() bool { return w.Nomad.Faults()["slow"] > 0 })
+				is, err := p.Control(w.T.Context(), Key("gang"), func(of *gang.Control) { of.Held = &gang.Said{By: "ada", At: time.Now()} })
+				if sent := slow == registration; err != nil || is.Starting != sent {
+					t.Errorf("the start was sent: %v, told %v, %v", sent, is.Starting, err)
+				}
+				w.RunFor(time.Minute)
+				if got := w.GPUs(Key("gang")); len(got) > 0 != is.Starting {
+					t.Errorf("the held gang has %v, although its start was sent: %v", got, is.Starting)
+				}
 			})
 		})
 	}
