@@ -450,7 +450,7 @@ func (r *record) fault(s gpu.Signals, cfg HealthConfig) string {
 		return reasonRecovery + ":" + recoveryAction(*s.Recovery)
 	case bad(s.RemapFailed, reasonRemap):
 		return reasonRemap
-	case bad(s.RetiredPages >= retiredLimit, reasonRetired):
+	case bad(s.RetiredPages != nil && *s.RetiredPages >= retiredLimit, reasonRetired):
 		return reasonRetired
 	case bad(s.SRAMFault, reasonSRAM):
 		return reasonSRAM
@@ -513,7 +513,7 @@ func (r *record) degradations(s gpu.Signals, cfg HealthConfig) []string {
 	}
 	add(s.NVLinkErrors, degradedNVLink)
 	add(s.NVLinkDown, reasonNVLink)
-	add(s.RetiredPages > retiredWatch, degradedRetired)
+	add(s.RetiredPages != nil && *s.RetiredPages > retiredWatch, degradedRetired)
 	add(s.RetirementPending, degradedPending)
 	add(s.PCIeDegraded, degradedPCIe)
 	add(s.Slow, degradedSlow)

@@ -159,7 +159,7 @@ func signal(t *testing.T, s *gpu.Signals, name string) {
 		return
 	}
 	if _, err := fmt.Sscanf(name, "pages=%d", &n); err == nil {
-		s.RetiredPages = n
+		s.RetiredPages = new(int64(n))
 		return
 	}
 	t.Fatalf("unknown signal %q", name)

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"math"
 	"os"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -22,6 +23,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
 	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
+	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
 // slowDriver takes a second for each reading.
@@ -150,6 +154,15 @@ func TestStatisticsThatAreNoNumbers(t *testing.T) {
 	}
 }
 
+// A GPU without a power limit, such as the GB10, still reports its draw.
+func TestStatisticWithoutAMaximum(t *testing.T) {
+	set := statistics{}
+	set.incumbent(gpu.Sample{PowerW: new(75.3)})
+	if v := set[attr.StatPower]; v.IntNumeratorVal == nil || *v.IntNumeratorVal != 75 || v.IntDenominatorVal != nil {
+		t.Errorf("got %+v, want 75 W without a limit", v)
+	}
+}
+
 // counting counts the scans, each of which takes a moment.
 type counting struct {
 	stage
@@ -197,4 +210,37 @@ func TestFloodOfApplicationErrors(t *testing.T) {
 			t.Errorf("%d errors counted, want 1001", r.xidCount)
 		}
 	})
+}
+
+// The page's table has exactly the statistics that the plugin can publish, with their units.
+func TestEveryStatisticIsDocumented(t *testing.T) {
+	text, err := os.ReadFile("../docs/reference/attributes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(text), "\n## Statistics")
+	table, _, _ = strings.Cut(table, "\n## ")
+	documented := map[string]string{}
+	for _, row := range regexp.MustCompile("(?m)^\\| (`[^|]*) \\|([^|]*)\\|").FindAllStringSubmatch(table, -1) {
+		for _, name := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(row[1], -1) {
+			documented[strings.ReplaceAll(name[1], "<A–D>", "A")] = row[2]
+		}
+	}
+	var everything gpu.Sample
+	v := reflect.ValueOf(&everything).Elem()
+	for i := range v.NumField() {
+		if f := v.Field(i); f.Kind() == reflect.Pointer {
+			f.Set(reflect.New(f.Type().Elem()))
+		}
+	}
+	view := view{cfg: VariabilityConfig{AppClasses: []pal.AppClass{"A"}}, rating: rating{entries: map[string]map[pal.AppClass]profile.Entry{"GPU-0": {"A": {}}}}}
+	for name, value := range view.instance("GPU-0", everything, time.Now()).Stats.Attributes {
+		if unit, ok := documented[name]; !ok || !strings.Contains(unit, value.Unit) {
+			t.Errorf("%s (unit %q): on the page %v, with %q", name, value.Unit, ok, unit)
+		}
+		delete(documented, name)
+	}
+	for name := range documented {
+		t.Errorf("the page documents %q, which the plugin never publishes", name)
+	}
 }

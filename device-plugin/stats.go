@@ -100,6 +100,7 @@ func (p *Plugin) stats() []*device.DeviceGroupStats {
 		if x := xids[d.ID]; x[1] > 0 {
 			s.XidLast, s.XidCount = new(x[0]), new(x[1])
 		}
+		counted(&s, d)
 		for n, in := range v.instances(d) {
 			if n == 0 {
 				g.InstanceStats[in.id] = v.instance(d.ID, s, at)
@@ -109,6 +110,17 @@ func (p *Plugin) stats() []*device.DeviceGroupStats {
 		}
 	}
 	return out
+}
+
+// counted adds the error counts of the latest scan. They belong to a whole GPU.
+func counted(s *gpu.Sample, d gpu.Device) {
+	if d.Parent != "" {
+		return
+	}
+	s.NVLinkErrors, s.RetiredPages = d.Signals.NVLinkErrorCount, d.Signals.RetiredPages
+	if s.RetiredPages != nil {
+		s.RetirementPending = &d.Signals.RetirementPending
+	}
 }
 
 // part builds the statistics of a second or later part of a shared GPU. It leaves out the GPU's
@@ -168,7 +180,7 @@ func (st statistics) legacy(name string, v *int64, unit, desc string) {
 
 func (st statistics) legacyRatio(name string, v, of *int64, unit, desc string) {
 	st[name] = &structs.StatValue{Unit: unit, Desc: desc, IntNumeratorVal: v, IntDenominatorVal: of}
-	if v == nil || of == nil {
+	if v == nil {
 		st[name] = missing(unit, desc)
 	}
 }
@@ -223,6 +235,9 @@ func (st statistics) errors(s gpu.Sample) {
 	st.integer("Remapped rows uncorrectable", s.RemapUncorrectable, "#", "Memory rows remapped after uncorrectable errors")
 	st.truth("Row remap pending", s.RemapPending, "A row will be remapped at the next GPU reset")
 	st.truth("Row remap failed", s.RemapFailed, "A row could not be remapped: the card must be replaced")
+	st.integer("Retired pages", s.RetiredPages, "#", "Memory pages that the driver no longer uses because of errors (before Ampere)")
+	st.truth("Page retirement pending", s.RetirementPending, "A page will be retired at the next GPU reset (before Ampere)")
+	st.integer("NVLink errors", s.NVLinkErrors, "#", "NVLink packets that were damaged or sent again, all links, as of the latest scan")
 	st.integer("PCIe replays", s.PCIeReplays, "#", "PCIe packets sent again since the driver was loaded")
 	st.integer("Xid last", s.XidLast, "", "Number of the last error that the driver reported")
 	st.integer("Xid count", s.XidCount, "#", "Errors that the driver reported since the plugin started")

@@ -46,7 +46,7 @@ func TestPluginThroughFaults(t *testing.T) {
 	t.Run("the task sees its GPU only", func(t *testing.T) {
 		untilSeen(t, c, node, alloc, "t", "NVIDIA_VISIBLE_DEVICES="+mine[0]+"\n")
 	})
-	t.Run("plugin killed", func(t *testing.T) { killPlugin(t, c, node) })
+	t.Run("plugin killed", func(t *testing.T) { killPlugin(t, c, node, 4) })
 	still(t, c, alloc, pids)
 	t.Run("GPU lost while reserved", func(t *testing.T) {
 		loseGPU(t, c, box, node.Name, mine[0])
@@ -79,7 +79,7 @@ func TestPluginThroughFaults(t *testing.T) {
 }
 
 // killPlugin kills the plugin's process and waits for Nomad to start another.
-func killPlugin(t *testing.T, c *cluster.Cluster, node *cluster.Agent) {
+func killPlugin(t *testing.T, c *cluster.Cluster, node *cluster.Agent, gpus int) {
 	before, err := node.PluginPIDs("nomad-device-pal")
 	if err != nil || len(before) != 1 {
 		t.Fatalf("plugin processes: %v (%v), want one", before, err)
@@ -97,8 +97,8 @@ func killPlugin(t *testing.T, c *cluster.Cluster, node *cluster.Agent) {
 	again := time.Now()
 	// Nomad's server still has the GPUs of the old plugin. If a GPU is lost
 	// before the new plugin has seen it, the new plugin never learns of it. So
-	// wait until it knows all four.
-	clustertest.Until(t, c, "the new plugin knows four GPUs", func(ctx context.Context) (string, error) {
+	// wait until it knows all of them.
+	clustertest.Until(t, c, "the new plugin knows the GPUs", func(ctx context.Context) (string, error) {
 		stats, err := node.API().Nodes().Stats("", (&api.QueryOptions{}).WithContext(ctx))
 		if err != nil {
 			return "", err
@@ -111,7 +111,7 @@ func killPlugin(t *testing.T, c *cluster.Cluster, node *cluster.Agent) {
 				}
 			}
 		}
-		return missing(n, 4), nil
+		return missing(n, gpus), nil
 	})
 }
 

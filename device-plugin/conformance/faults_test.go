@@ -257,8 +257,18 @@ func TestNewStatistics(t *testing.T) {
 		}
 	}
 	w.set("gpu0", "gpm", "0")
+	w.set("gpu0", "field.38", "7")
+	for _, kv := range []string{"remap ", "retired_single 3", "retired_double 2", "retirement 1"} {
+		k, v, _ := strings.Cut(kv, " ")
+		w.set("gpu0", k, v)
+	}
 	w2 := start2(t, w)
 	got = w2.statistics(func(all map[string]*device.DeviceStats) bool { return all[nvmltest.UUID(0)] != nil })[nvmltest.UUID(0)].Stats.Attributes
+	for name, want := range map[string]string{"NVLink errors": "int 7 #", "Retired pages": "int 5 #", "Page retirement pending": "bool true"} {
+		if got := statValue(got[name]); got != want {
+			t.Errorf("%s: got %q, want %q", name, got, want)
+		}
+	}
 	if v := got["DRAM active"]; v != nil {
 		t.Errorf("DRAM active of a GPU without GPM: %s, want it absent", statValue(v))
 	}

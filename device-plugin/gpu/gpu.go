@@ -165,7 +165,8 @@ type Signals struct {
 	Recovery     *int
 	RemapFailed  bool // a row remap failed: the card must be replaced
 	RemapPending bool // rows are remapped at the next reset; harmless until then
-	RetiredPages int  // before Ampere
+	// RetiredPages counts retired memory pages (before Ampere); nil if the GPU retires no pages.
+	RetiredPages *int64
 	// RetirementPending means that pages are retired at the next reset (before Ampere).
 	RetirementPending bool
 	// ECCUncorrected counts memory errors since the driver was loaded; nil if unknown.
@@ -176,6 +177,8 @@ type Signals struct {
 	NVLinkDown bool
 	// NVLinkErrors means that packets are often damaged or sent again.
 	NVLinkErrors bool
+	// NVLinkErrorCount counts these packets on all links; nil if unknown.
+	NVLinkErrorCount *int64
 	// FabricLimits are codes for the problems of the GPU's NVSwitch fabric that NVML reports,
 	// sorted. A job that uses only this GPU may still run well.
 	FabricLimits []string
@@ -229,6 +232,7 @@ type Sample struct {
 	TemperatureC, MemoryTemperatureC       *int64
 	MemoryUsedMiB, MemoryTotalMiB          *int64
 	MemoryAllocatedMiB                     *int64 // used memory, without what the driver reserves for itself
+	SharesMemory                           bool   // the memory is the machine's, and all programs use it
 	BAR1UsedMiB, BAR1TotalMiB              *int64
 	ECCL1, ECCL2, ECCMemory                *int64 // corrected errors since the driver was loaded
 	ECCUncorrected                         *int64 // since the driver was loaded
@@ -238,7 +242,9 @@ type Sample struct {
 	EnergyJ                                *float64
 	PCIeRxMBPerS, PCIeTxMBPerS             *float64
 	NVLinkRxMBPerS, NVLinkTxMBPerS         *float64
-	PCIeReplays                            *int64
+	PCIeReplays, NVLinkErrors              *int64
+	RetiredPages                           *int64
+	RetirementPending                      *bool
 	RemapCorrectable, RemapUncorrectable   *int64
 	RemapPending, RemapFailed              *bool
 	SMActivePercent, SMOccupancyPercent    *float64
@@ -251,7 +257,12 @@ type Sample struct {
 }
 
 // AllocatedMiB returns the GPU memory that tasks use, according to the driver; nil if unknown.
-func (s Sample) AllocatedMiB() *int64 { return cmp.Or(s.MemoryAllocatedMiB, s.MemoryUsedMiB) }
+func (s Sample) AllocatedMiB() *int64 {
+	if s.SharesMemory {
+		return nil
+	}
+	return cmp.Or(s.MemoryAllocatedMiB, s.MemoryUsedMiB)
+}
 
 // Unavailable is the error of a scan that found no usable driver. The plugin stays alive
 // without devices and tries again.

@@ -161,10 +161,10 @@ func (b *Backend) platform(r *reader, dev nvml.Device, d *gpu.Device) {
 
 // sizes reads the values with a unit, such as memory and power.
 func (b *Backend) sizes(r *reader, dev nvml.Device, d *gpu.Device) {
-	if m, ret := answer(r, "nvmlDeviceGetMemoryInfo", dev.GetMemoryInfo); ret == nvml.SUCCESS {
+	if m, ret := answer(r, "nvmlDeviceGetMemoryInfo", dev.GetMemoryInfo); sharesMemory(m, ret) {
+		d.MemoryMiB, _ = b.systemMemoryMiB()
+	} else if ret == nvml.SUCCESS {
 		d.MemoryMiB = mebibytes(m.Total)
-	} else if ret == nvml.ERROR_NOT_SUPPORTED {
-		d.MemoryMiB = b.systemMemoryMiB() // unified memory (GB10)
 	}
 	_, d.SystemMemory = value(r, "nvmlDeviceGetNumaNodeId", dev.GetNumaNodeId) // GH200
 	d.PowerLimitW = number(r, "nvmlDeviceGetEnforcedPowerLimit", 1000, dev.GetEnforcedPowerLimit)
@@ -243,12 +243,29 @@ func (b *Backend) numaNode(bus string) int {
 	return n
 }
 
-// systemMemoryMiB returns the size of the machine's memory, for GPUs that share this memory.
-func (b *Backend) systemMemoryMiB() *int64 {
+// sharesMemory reports whether the GPU has no memory of its own, and uses the machine's memory (GB10,
+// Jetson). Depending on the driver, NVML does not support the question or answers 0 bytes.
+func sharesMemory(m nvml.Memory, ret nvml.Return) bool {
+	return ret == nvml.ERROR_NOT_SUPPORTED || ret == nvml.SUCCESS && m.Total == 0
+}
+
+// systemMemoryMiB returns the size of the machine's memory, and how much of the memory is in use.
+func (b *Backend) systemMemoryMiB() (total, used *int64) {
 	data, _ := os.ReadFile(filepath.Join(b.opts.root(), "proc/meminfo"))
-	var kib int64
-	if _, err := fmt.Sscanf(string(data), "MemTotal: %d kB", &kib); err != nil {
-		return nil
+	kib := map[string]int64{}
+	for line := range strings.Lines(string(data)) {
+		var name string
+		var n int64
+		if _, err := fmt.Sscanf(line, "%s %d kB", &name, &n); err == nil {
+			kib[name] = n
+		}
 	}
-	return new(kib >> 10)
+	all, ok := kib["MemTotal:"]
+	if !ok {
+		return nil, nil
+	}
+	if free, ok := kib["MemAvailable:"]; ok {
+		used = new((all - free) >> 10)
+	}
+	return new(all >> 10), used
 }

@@ -294,6 +294,7 @@ func TestTwoGPUsWithOneUUID(t *testing.T) {
 func TestMIGInstancesThatCannotBeRead(t *testing.T) {
 	for _, tc := range []struct{ scope, key, value, unusable, warning string }{
 		{"mig1.0", "ret.nvmlDeviceGetUUID", "999", "", "1 MIG instances are hidden (index 0): nvmlDeviceGetUUID=999 unknown error"},
+		{"mig1.0", "ret.nvmlDeviceGetName", "3", "", "1 MIG instances are hidden (index 0): nvmlDeviceGetName=3 not supported"},
 		{"gpu1", "ret.nvmlDeviceGetMigDeviceHandleByIndex", "4", gpu.MIGUnread, "nvmlDeviceGetMigDeviceHandleByIndex=4 no permission; the plugin keeps the last known instances; run Nomad's client as root"},
 		{"gpu1", "ret.nvmlDeviceGetMaxMigDeviceCount", "999", gpu.MIGUnread, "reading the number of MIG instances"},
 	} {
@@ -1124,20 +1125,29 @@ func TestOldDriver(t *testing.T) {
 	}
 }
 
-// A GPU that is part of the processor shares the machine's memory, and may be on no bus:
-// the first address belongs to the host bridge.
+// A GPU that is part of the processor shares the machine's memory, and may be on no bus: the first
+// address belongs to the host bridge. Some drivers report a memory of 0 bytes for such a GPU.
 func TestIntegratedGPU(t *testing.T) {
-	state := nvmltest.H200(1)
-	state.Set("gpu0", "memory_mib", "")
-	state.Set("gpu0", "bus", "0")
-	n := open(t, state)
-	if err := os.WriteFile(n.opts.Root+"/proc/meminfo", []byte("MemTotal: 2097152 kB\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if d := n.scan().Devices[0]; d.MemoryMiB == nil || *d.MemoryMiB != 2048 {
-		t.Errorf("memory %v, want the machine's 2048 MiB", d.MemoryMiB)
-	} else if d.BusID != "" {
-		t.Errorf("it has the address %s", d.BusID)
+	for _, size := range []string{"", "0"} {
+		state := nvmltest.H200(1)
+		state.Set("gpu0", "memory_mib", size)
+		state.Set("gpu0", "bus", "0")
+		n := open(t, state)
+		if err := os.WriteFile(n.opts.Root+"/proc/meminfo", []byte("MemTotal: 2097152 kB\nMemFree: 100 kB\nMemAvailable: 1048576 kB\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if d := n.scan().Devices[0]; d.MemoryMiB == nil || *d.MemoryMiB != 2048 {
+			t.Errorf("memory %v, want the machine's 2048 MiB", d.MemoryMiB)
+		} else if d.BusID != "" {
+			t.Errorf("it has the address %s", d.BusID)
+		}
+		s := n.Sample([]string{nvmltest.UUID(0)})[nvmltest.UUID(0)]
+		if s.MemoryUsedMiB == nil || *s.MemoryUsedMiB != 1024 || *s.MemoryTotalMiB != 2048 {
+			t.Errorf("size %q: used memory %v of %v, want 1024 of the machine's 2048 MiB", size, s.MemoryUsedMiB, s.MemoryTotalMiB)
+		}
+		if used := s.AllocatedMiB(); used != nil {
+			t.Errorf("tasks on the GPU use %d MiB, want unknown: programs without a GPU use the same memory", *used)
+		}
 	}
 }
 

@@ -120,9 +120,11 @@ func readMIG(r *reader, child, dev nvml.Device, parent gpu.Device) (migInstance,
 	}
 	d := parent
 	d.ID, d.Parent = uuid, parent.ID
-	if name, ok := value(r, "nvmlDeviceGetName", child.GetName); ok {
-		d.Model = gpu.Printable(name)
+	name, ret := answer(r, "nvmlDeviceGetName", child.GetName)
+	if ret != nvml.SUCCESS { // with its GPU's name, the instance would be in the group of whole GPUs
+		return migInstance{}, gpu.Failure{Function: "nvmlDeviceGetName", Code: int(ret)}
 	}
+	d.Model = gpu.Printable(name)
 	if _, profile, ok := strings.Cut(d.Model, " MIG "); ok {
 		d.MIGProfile = profile
 	}

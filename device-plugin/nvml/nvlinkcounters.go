@@ -21,10 +21,14 @@ const (
 	noiseOver = time.Second
 )
 
-// nvlinkErrors reports whether packets on the GPU's links are often damaged or sent again.
-func (b *Backend) nvlinkErrors(r *reader, dev nvml.Device, uuid string) bool {
+// nvlinkErrors returns the number of packets on the GPU's links that were damaged or sent again, nil
+// if unknown, and reports whether this happens often.
+func (b *Backend) nvlinkErrors(r *reader, dev nvml.Device, uuid string) (n *int64, often bool) {
 	count, ok := linkErrorCount(r, dev)
-	return ok && b.grows("NVLink errors of "+uuid, count, noiseOver, noisy)
+	if !ok {
+		return nil, false
+	}
+	return new(int64(count)), b.grows("NVLink errors of "+uuid, count, noiseOver, noisy)
 }
 
 func noisy(perSecond float64, was bool) bool {

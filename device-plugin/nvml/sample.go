@@ -143,7 +143,7 @@ func (b *Backend) sample(g *gpmState, id string, h handle) (gpu.Sample, bool) {
 	if h.parent != nil {
 		power, s.ParentPowerAndTemperature = h.parent, true
 	}
-	memory(r, own, &s)
+	b.memory(r, h, &s)
 	if h.parent == nil {
 		utilization(r, own, &s)
 		faults(r, own, &s)
@@ -163,12 +163,16 @@ func (b *Backend) sample(g *gpmState, id string, h handle) (gpu.Sample, bool) {
 	return s, true
 }
 
-func memory(r *reader, dev nvml.Device, s *gpu.Sample) {
+func (b *Backend) memory(r *reader, h handle, s *gpu.Sample) {
+	dev := h.dev
 	// NVIDIA's documents differ on whether Used of version 2 includes Reserved.
-	if m, ok := value(r, "nvmlDeviceGetMemoryInfo_v2", dev.GetMemoryInfo_v2); ok && available(m.Total) && m.Free+m.Reserved <= m.Total {
+	if m, ok := value(r, "nvmlDeviceGetMemoryInfo_v2", dev.GetMemoryInfo_v2); ok && m.Total > 0 && available(m.Total) && m.Free+m.Reserved <= m.Total {
 		s.MemoryUsedMiB, s.MemoryTotalMiB = mebibytes(m.Total-m.Free), mebibytes(m.Total)
 		s.MemoryAllocatedMiB = mebibytes(m.Total - m.Free - m.Reserved)
-	} else if m, ok := value(r, "nvmlDeviceGetMemoryInfo", dev.GetMemoryInfo); ok {
+	} else if m, ret := answer(r, "nvmlDeviceGetMemoryInfo", dev.GetMemoryInfo); sharesMemory(m, ret) && h.parent == nil {
+		s.MemoryTotalMiB, s.MemoryUsedMiB = b.systemMemoryMiB()
+		s.SharesMemory = true
+	} else if ret == nvml.SUCCESS {
 		s.MemoryUsedMiB, s.MemoryTotalMiB = mebibytes(m.Used), mebibytes(m.Total)
 	}
 	if m, ok := value(r, "nvmlDeviceGetBAR1MemoryInfo", dev.GetBAR1MemoryInfo); ok {

@@ -84,7 +84,7 @@ func (b *Backend) signals(r *reader, dev nvml.Device, uuid string) gpu.Signals {
 	s.PowerBrake = has(nvml.ClocksThrottleReasonHwPowerBrakeSlowdown)
 	s.ThermalSlowdown = has(nvml.ClocksThrottleReasonHwThermalSlowdown) || has(nvml.ClocksThrottleReasonHwSlowdown) && !s.PowerBrake
 	s.FabricLimits = fabricLimits(r, dev)
-	s.NVLinkErrors = b.nvlinkErrors(r, dev, uuid)
+	s.NVLinkErrorCount, s.NVLinkErrors = b.nvlinkErrors(r, dev, uuid)
 	s.PCIeDegraded = b.pcieDegraded(r, dev, uuid)
 	vitals(r, dev)
 	return s
@@ -116,13 +116,20 @@ func throttleReasons(r *reader, dev nvml.Device) (uint64, bool) {
 
 // retiredPages returns the number of retired pages (before Ampere), and whether more are
 // retired at the next reset.
-func retiredPages(r *reader, dev nvml.Device) (n int, pending bool) {
+func retiredPages(r *reader, dev nvml.Device) (sum *int64, pending bool) {
 	for _, cause := range []nvml.PageRetirementCause{nvml.PAGE_RETIREMENT_CAUSE_MULTIPLE_SINGLE_BIT_ECC_ERRORS, nvml.PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR} {
-		pages, _ := value(r, "nvmlDeviceGetRetiredPages", func() ([]uint64, nvml.Return) { return dev.GetRetiredPages(cause) })
-		n += len(pages)
+		pages, ok := value(r, "nvmlDeviceGetRetiredPages", func() ([]uint64, nvml.Return) { return dev.GetRetiredPages(cause) })
+		if !ok {
+			continue
+		}
+		n := int64(len(pages))
+		if sum != nil {
+			n += *sum
+		}
+		sum = &n
 	}
 	waits, _ := value(r, "nvmlDeviceGetRetiredPagesPendingStatus", dev.GetRetiredPagesPendingStatus)
-	return n, waits == nvml.FEATURE_ENABLED
+	return sum, waits == nvml.FEATURE_ENABLED
 }
 
 // fields returns the values of those fields that the GPU has.

@@ -31,7 +31,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, TIMEOUT = 10, LOST = 15 };
+enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, TIMEOUT = 10, LOST = 15 };
 enum { GPUS = 32, MIGS = 8, LINES = 4096 };
 typedef unsigned long long u64;
 typedef struct { int gpu, mig; } dev; // mig -1: the GPU itself
@@ -284,6 +284,15 @@ int nvmlDeviceGetMigMode(dev *d, unsigned *now, unsigned *pending) {
 	return SUCCESS;
 }
 UINT(nvmlDeviceGetRetiredPagesPendingStatus, "retirement")
+int nvmlDeviceGetRetiredPages(dev *d, int cause, unsigned *n, u64 *addresses) {
+	u64 v; int r = value(__func__, d, cause ? "retired_double" : "retired_single", &v);
+	if (r) return r;
+	int fits = *n >= v;
+	*n = (unsigned)v;
+	if (!fits) return INSUFFICIENT_SIZE;
+	memset(addresses, 0, v * sizeof *addresses);
+	return SUCCESS;
+}
 int nvmlDeviceGetCudaComputeCapability(dev *d, int *major, int *minor) { u64 v; int r = value(__func__, d, "capability", &v); if (!r) { *major = (int)v / 10; *minor = (int)v % 10; } return r; }
 int nvmlDeviceGetTotalEccErrors(dev *d, int kind, int counter, u64 *n) { (void)counter; return value(__func__, d, kind == 1 ? "ecc_uncorrected" : "ecc_corrected", n); }
 int nvmlDeviceGetMemoryErrorCounter(dev *d, int kind, int counter, int where, u64 *n) { (void)kind; (void)counter; return value(__func__, d, where == 0 ? "ecc_l1" : where == 1 ? "ecc_l2" : "ecc_memory", n); }
