@@ -32,6 +32,9 @@ type GPU struct {
 	Healthy bool           `json:"healthy"` // the device plugin reports the GPU as healthy
 	// Job is the job that holds the GPU, as namespace/id.
 	Job string `json:"job,omitempty"`
+	// HeldSince is when Nomad created the job's allocation on the GPU; zero if the GPU is only promised
+	// to the job.
+	HeldSince time.Time `json:"held_since,omitzero"`
 	// PMScores are the GPU's PM scores by application class, without the classes in which it was
 	// not measured.
 	PMScores map[pal.AppClass]pal.PMScore `json:"pm_scores,omitempty"`
@@ -95,7 +98,7 @@ func (s *Snapshot) SomeGPUs(f GPUFilter) []GPU {
 	defer s.mu.Unlock()
 	c := s.m.View.Cluster
 	out, unhealthy, unique := []GPU{}, s.m.View.HealthDescriptions(), uniqueNames(c)
-	uncapped := s.uncapped()
+	uncapped, heldSince := s.uncapped(), s.heldSince()
 	for n, gpus := range nodeGPUs(c) {
 		node := c.Node(n)
 		if len(f.Nodes) > 0 && !slices.Contains(f.Nodes, node.Name) && !slices.Contains(f.Nodes, node.ID) && !slices.Contains(f.Nodes, unique[n]) {
@@ -112,7 +115,7 @@ func (s *Snapshot) SomeGPUs(f GPUFilter) []GPU {
 				continue
 			}
 			g := s.gpu(i, unhealthy)
-			g.NodeID, g.Index, g.Uncapped = node.ID, index, uncapped(i)
+			g.NodeID, g.Index, g.Uncapped, g.HeldSince = node.ID, index, uncapped(i), heldSince(i)
 			out = append(out, g)
 		}
 	}
@@ -128,6 +131,31 @@ func (s facts) uncapped() func(i int) bool {
 			last, ids = group, v.Uncapped(group)
 		}
 		return ids[attr.GPUOf(v.Cluster.GPU(i).ID)]
+	}
+}
+
+// heldSince returns a function that computes [GPU.HeldSince]. The function reads the allocations of
+// each job once. Callers hold mu.
+func (s *Snapshot) heldSince() func(i int) time.Time {
+	type held struct {
+		job cluster.JobKey
+		gpu string
+	}
+	since, read := map[held]time.Time{}, map[cluster.JobKey]bool{}
+	return func(i int) time.Time {
+		job := s.m.View.Owner(i)
+		if job != (cluster.JobKey{}) && !read[job] {
+			read[job] = true
+			for _, a := range s.m.State.AllocsOf(job) {
+				for _, id := range a.GPUs {
+					created, known := since[held{job, id}]
+					if at := time.Unix(0, a.CreateTime).UTC(); a.Live() && (!known || at.Before(created)) {
+						since[held{job, id}] = at
+					}
+				}
+			}
+		}
+		return since[held{job, s.m.View.Cluster.GPU(i).ID}]
 	}
 }
 

@@ -51,7 +51,8 @@ export function badge(state, title) {
 }
 
 export const empty = (...text) => h("p", {className: "soft"}, text);
-export const link = (to, text) => h("a", {href: to}, text ?? to);
+// A long name breaks anywhere, so that it makes no table or card wider than the screen.
+export const link = (to, text) => h("a", {href: to, ...(String(text ?? to).length > 40 && {className: "long"})}, text ?? to);
 export const jobLink = j => link(`#/job/${encodeURIComponent(j.namespace)}/${encodeURIComponent(j.job)}`, j.namespace === "default" ? j.job : `${j.namespace}/${j.job}`);
 export const nodeLink = name => link(`#/node/${encodeURIComponent(name)}`, name);
 // gpuLink shows a GPU's number on its node if it is known, else its id.
@@ -135,10 +136,10 @@ export async function get(path) {
 }
 export const query = q => new URLSearchParams(Object.entries(q).filter(([, v]) => v !== "" && v !== undefined && v !== false)).toString();
 
-// failed shows why a request failed, and what to do.
+// failed shows why a request failed, and what to do. Without an answer, fetch throws a TypeError with the browser's text.
 export function failed(e) {
   const more = e.status === 403 ? [" ", h("button", {onclick: () => document.dispatchEvent(new CustomEvent("token", {detail: e.message}))}, "Give another token")] : [];
-  return h("p", {className: "alert", role: "alert"}, e.message, more);
+  return h("p", {className: "alert", role: "alert"}, e instanceof TypeError ? `The agent did not answer (${e.message}).` : e.message, more);
 }
 
 // colourOf returns a job's colour. It depends only on the job's name, so it is the same on all pages. White text on

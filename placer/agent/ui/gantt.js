@@ -14,14 +14,16 @@ function parsed(name) {
   return cut > 0 && !name.startsWith("(") && {namespace: name.slice(0, cut), job: name.slice(cut + 1)};
 }
 
-// during returns the uses as bars, one row for each GPU. A job that holds a GPU but has no event got the GPU before
-// the first event that the agent keeps.
+// during returns the uses as bars, one row for each GPU. The placer has no event for a GPU that Nomad chose, for
+// example for a job without a gate, or for a replica that Nomad replaced. The bar of such a GPU begins when Nomad
+// created the allocation. An open use of a GPU that the job does not hold never was one: Nomad chose another GPU.
 export function during(gpus, uses, row = g => `GPU ${g.index}`) {
   const bars = [], byGPU = new Map();
   for (const u of uses) for (const id of u.gpus) byGPU.set(id, [...byGPU.get(id) ?? [], u]);
   for (const g of gpus) {
-    const mine = (byGPU.get(g.id) ?? []).map(u => ({from: u.from, to: u.to, job: u.namespace && u, text: brief(u.namespace ? `${u.namespace}/${u.job}` : u.job)}));
-    if (g.job && !mine.some(u => !u.to && u.text === brief(g.job))) mine.push({text: brief(g.job), job: parsed(g.job)});
+    const holder = g.job && brief(g.job);
+    const mine = (byGPU.get(g.id) ?? []).map(u => ({from: u.from, to: u.to, job: u.namespace && u, text: brief(u.namespace ? `${u.namespace}/${u.job}` : u.job)})).filter(u => u.to || u.text === holder);
+    if (holder && mine.every(u => u.to)) mine.push({from: g.held_since, text: holder, job: parsed(g.job)});
     bars.push(...mine.map(u => ({...u, row: row(g)})));
     if (!mine.length) bars.push({row: row(g), none: true});
   }

@@ -51,7 +51,7 @@ export function jobsPage(params, navigate) {
   function show(p) {
     const {template = 0, ...states} = p.states ?? {}; // a template has no GPUs; its children have
     const by = Object.entries(states).sort().map(([s, n]) => `${n.toLocaleString()} ${s}`).join(", ");
-    sum.textContent = p.total ? `${plural(p.total - template, "job")} with GPUs${by && ": " + by}.` + (template ? ` ${plural(template, "template")}.` : "") + (p.matching < p.total ? ` ${p.matching.toLocaleString()} match.` : "") : "";
+    sum.textContent = p.total ? `${plural(p.total - template, "job")} with GPUs${by && ": " + by}.` + (template ? ` ${plural(template, "template")}.` : "") + ((q.search || q.state || q.class) && p.matching < p.total ? ` ${p.matching.toLocaleString()} match.` : "") : "";
     if (!p.total) { list.replaceChildren(empty("This token sees no job with GPUs. Submit one: ", h("code", {}, "nomad-pal run -detach JOB.nomad.hcl"), ". The placer places only jobs with the gate; ", h("code", {}, "nomad-pal run"), " adds it. The button Set token shows which rights a token needs.")); return; }
     if (!p.matching) { list.replaceChildren(empty("No job matches. "), h("button", {onclick: () => navigate("#/jobs")}, "Show all")); return; }
     const focused = list.contains(document.activeElement) && document.activeElement.title;

@@ -52,7 +52,7 @@ const runs = page => page.jobs.length
   ? list(page.jobs.map(j => item(marked(j), plural(j.gpus, "GPU"), j.user ? j.user + ", " : "", classed(j), "submitted ", time(j.submitted), j.reason?.text ? ": " + j.reason.text : "")))
   : cluster.idle ? todo("Who runs is ", unknown, ".") : todo("No job runs. Submit one: ", h("code", {}, "nomad-pal run -detach JOB.nomad.hcl"));
 const waits = page => page.jobs.length
-  ? list(page.jobs.map(j => item([j.position ? j.position + ". " : "", jobLink(j)], `${size(j)} GPUs`, j.runs ? `${counted(j.runs)}: ` : j.user ? j.user + ": " : "", j.reason?.text ?? "", j.start_to ? [" – expected ", expected(j)] : "")))
+  ? list(page.jobs.map(j => item([j.position ? j.position + ". " : "", jobLink(j)], size(j) === 1 ? "1 GPU" : `${size(j)} GPUs`, j.runs ? `${counted(j.runs)}: ` : j.user ? j.user + ": " : "", j.reason?.text ?? "", j.start_to ? [" – expected ", expected(j)] : "")))
   : cluster.idle ? todo("Who waits is ", unknown, ".") : good("Nobody waits.");
 
 // worst returns the application class for which a GPU's PM score is highest, and this score.

@@ -30,7 +30,8 @@ rejected (the job must be changed), unschedulable (the cluster lacks something),
 (given up). An array (a parameterized job and its runs) has one line, that of its first
 run, and says how many runs are running, waiting and ended. Below the jobs it shows
 the GPUs that tenants hold and the GPU hours that they have used; old GPU hours count
-less (usage_half_life).
+less (usage_half_life). On a terminal that is too narrow for all columns, the class and
+other columns are left out; -json has all.
 
 Queue Options:
 
@@ -178,26 +179,64 @@ func printQueue(b *base, jobs, rows, shown []model.JobStatus, now time.Time) {
 	b.say(plain, queueSummary(jobs)+more(len(rows)-len(shown)))
 }
 
-// printJobs prints a table of jobs, without columns that would be empty or the same for all jobs.
-func (b *base) printJobs(jobs []model.JobStatus, now time.Time) {
-	several, placed, expected, prioritized, runs, ends, arrays, users, reports := false, false, false, false, false, false, false, false, false
-	for _, j := range jobs {
-		prioritized = prioritized || j.Priority != jobs[0].Priority
-		expected = expected || !j.StartTo.IsZero()
-		several = several || j.Namespace != "default"
-		placed = placed || j.Position > 0
-		users, reports = users || j.User != "", reports || j.Progress != nil
-		runs, ends, arrays = runs || j.Nodes > 0, ends || !j.EndTo.IsZero(), arrays || j.Runs != nil
-	}
+// jobColumn is a column of a table of jobs. spare columns are left out, the lowest number first, if
+// the terminal is too narrow for all columns.
+type jobColumn struct {
+	head  string
+	shown bool
+	spare int
+	cell  func(j model.JobStatus) any
+}
+
+// jobColumns returns the columns for a table of jobs. Columns that would be empty or the same for
+// all jobs are not shown.
+func (b *base) jobColumns(jobs []model.JobStatus, now time.Time) []jobColumn {
+	some := func(f func(j model.JobStatus) bool) bool { return slices.ContainsFunc(jobs, f) }
+	runs := some(func(j model.JobStatus) bool { return j.Nodes > 0 })
+	expected, ends := some(func(j model.JobStatus) bool { return !j.StartTo.IsZero() }), some(func(j model.JobStatus) bool { return !j.EndTo.IsZero() })
 	both := b.io.terminal && expected && ends // saves a column: a job that is expected to start has no expected end
-	row := rowWith(placed, true, several, users, true, arrays, prioritized, true, runs, true, true, runs, reports, expected && !both, ends && !both, both, true)
-	rows := []string{row("#", "Job", "Namespace", "User", "State", "Runs", "Priority", "GPUs", "Nodes", "Class", "Submitted", "Elapsed", "Done", "Expected start", "Expected end", "Expected", "Reason")}
-	for _, j := range jobs {
-		rows = append(rows, row(unlessZero(j.Position), j.Job, j.Namespace, j.User, stateCell(j.State), runsOf(j), j.Priority, j.Size(), unlessZero(j.Nodes), j.Class, query.Ago(j.Submitted, now), elapsed(j.Started, now), doneOf(j),
-			query.Soon(j.StartFrom, j.StartTo, now), query.Soon(j.EndFrom, j.EndTo, now), startOrEnd(j, now), j.Reason.String()))
+	return []jobColumn{
+		{"#", some(func(j model.JobStatus) bool { return j.Position > 0 }), 0, func(j model.JobStatus) any { return unlessZero(j.Position) }},
+		{"Job", true, 0, func(j model.JobStatus) any { return j.Job }},
+		{"Namespace", some(func(j model.JobStatus) bool { return j.Namespace != "default" }), 0, func(j model.JobStatus) any { return j.Namespace }},
+		{"User", some(func(j model.JobStatus) bool { return j.User != "" }), 0, func(j model.JobStatus) any { return j.User }},
+		{"State", true, 0, func(j model.JobStatus) any { return stateCell(j.State) }},
+		{"Runs", some(func(j model.JobStatus) bool { return j.Runs != nil }), 0, func(j model.JobStatus) any { return runsOf(j) }},
+		{"Priority", some(func(j model.JobStatus) bool { return j.Priority != jobs[0].Priority }), 4, func(j model.JobStatus) any { return j.Priority }},
+		{"GPUs", true, 0, func(j model.JobStatus) any { return j.Size() }},
+		{"Nodes", runs, 2, func(j model.JobStatus) any { return unlessZero(j.Nodes) }},
+		{"Class", true, 1, func(j model.JobStatus) any { return j.Class }},
+		{"Submitted", true, 3, func(j model.JobStatus) any { return query.Ago(j.Submitted, now) }},
+		{"Elapsed", runs, 0, func(j model.JobStatus) any { return elapsed(j.Started, now) }},
+		{"Done", some(func(j model.JobStatus) bool { return j.Progress != nil }), 0, func(j model.JobStatus) any { return doneOf(j) }},
+		{"Expected start", expected && !both, 0, func(j model.JobStatus) any { return query.Soon(j.StartFrom, j.StartTo, now) }},
+		{"Expected end", ends && !both, 0, func(j model.JobStatus) any { return query.Soon(j.EndFrom, j.EndTo, now) }},
+		{"Expected", both, 0, func(j model.JobStatus) any { return startOrEnd(j, now) }},
+		{"Reason", true, 0, func(j model.JobStatus) any { return j.Reason.String() }},
+	}
+}
+
+// printJobs prints a table of jobs.
+func (b *base) printJobs(jobs []model.JobStatus, now time.Time) {
+	columns := slices.DeleteFunc(b.jobColumns(jobs, now), func(c jobColumn) bool { return !c.shown })
+	cells := func(of func(c jobColumn) any) string { return row(each(columns, of)...) }
+	table := func() []string {
+		rows := []string{cells(func(c jobColumn) any { return c.head })}
+		for _, j := range jobs {
+			rows = append(rows, cells(func(c jobColumn) any { return c.cell(j) }))
+		}
+		return rows
+	}
+	rows := table()
+	for spare := 1; spare <= spareColumns && !b.roomFor(rows); spare++ {
+		columns = slices.DeleteFunc(columns, func(c jobColumn) bool { return c.spare == spare })
+		rows = table()
 	}
 	b.tableWithProse(rows)
 }
+
+// spareColumns is the number of columns of a table of jobs that can be left out.
+const spareColumns = 4
 
 // startOrEnd returns when a job is expected to start or, if it has started, to end.
 func startOrEnd(j model.JobStatus, now time.Time) string {

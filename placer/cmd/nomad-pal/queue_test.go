@@ -222,6 +222,41 @@ func TestJobsOnTerminal(t *testing.T) {
 	}
 }
 
+// On a terminal of 80 columns, a table of jobs of many kinds leaves out columns rather than break
+// words. A short reason is not squeezed either. A name that is too long is broken between its parts.
+func TestManyColumnsOnTerminal(t *testing.T) {
+	now := time.Now()
+	start := now.Add(4 * time.Minute)
+	why := reason.Reason{Kind: reason.TooFew, Needs: 1}
+	mixed := []model.JobStatus{
+		{Namespace: "default", Job: "nightly-eval", Position: 1, State: gang.Waiting, Priority: 50, GPUs: 1, Class: "B", Submitted: now, StartFrom: start, StartTo: start, Runs: &model.Runs{Waiting: 1, Complete: 1}, Reason: why},
+		{Namespace: "default", Job: "docker-train", State: gang.Unschedulable, Priority: 50, GPUs: 1, Class: "B", Submitted: now, Reason: reason.Unread("none")},
+		{Namespace: "default", Job: "llama-pretrain", State: gang.Running, Priority: 60, GPUs: 16, Nodes: 4, Class: "B", Submitted: now, Started: now},
+	}
+	run := model.JobStatus{Namespace: "default", Job: "nightly-evaluation/periodic-1796031720", Position: 2, State: gang.Waiting, GPUs: 1, Class: "B", Submitted: now, StartFrom: start, StartTo: start, Reason: why}
+	for _, tc := range []struct {
+		jobs []model.JobStatus
+		want []string
+	}{
+		{mixed, []string{"nightly-eval", "docker-train", "llama-pretrain", "unschedulable", "Elapsed", "Expected", "60", "    needs 1 GPU; the cluster has none that match\n"}},
+		{[]model.JobStatus{run, run}, []string{"nightly-evaluation/periodic-  ", "1796031720", "Submitted", "Class", "    needs 1 GPU; the cluster has none that match\n"}},
+	} {
+		var out bytes.Buffer
+		b := base{noColor: true, io: streams{out: &out, terminal: true}}
+		b.printJobs(tc.jobs, now)
+		for line := range strings.Lines(out.String()) {
+			if textWidth(strings.TrimRight(line, "\n")) > columns {
+				t.Errorf("more than %d columns: %s", columns, line)
+			}
+		}
+		for _, want := range tc.want {
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("no %q:\n%s", want, out.String())
+			}
+		}
+	}
+}
+
 // Of gangs that were registered again while they run, queue lists those that do not fit in
 // their new form.
 func TestQueueOfResubmitted(t *testing.T) {

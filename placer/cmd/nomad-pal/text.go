@@ -114,8 +114,9 @@ func textWidth(text string) int {
 	return n
 }
 
-// wrapped breaks text into lines of at most width columns, between words if possible. A width of 0
-// means no limit.
+// wrapped breaks text into lines of at most width columns, between words if possible. A word that is
+// longer than a line is broken after a slash, hyphen or underscore if possible, because names of
+// jobs consist of such parts. A width of 0 means no limit.
 func wrapped(text string, width int) []string {
 	if width <= 0 || textWidth(text) <= width {
 		return []string{text}
@@ -128,7 +129,11 @@ func wrapped(text string, width int) []string {
 				lines, line = append(lines, line), ""
 			}
 			runes := []rune(word)
-			lines, word = append(lines, string(runes[:width])), string(runes[width:])
+			at := 1 + strings.LastIndexAny(string(runes[:width]), "/-_")
+			if at == 0 {
+				at = len(string(runes[:width]))
+			}
+			lines, word = append(lines, word[:at]), word[at:]
 		}
 		switch {
 		case line == "":
@@ -215,7 +220,7 @@ func (b *base) tableWithProse(rows []string) {
 	last := len(widths) - 1
 	whole := widths[last]
 	squeeze(b, widths, words, len(glue))
-	if last == 0 || whole <= leastProse || widths[last] >= leastProse {
+	if last == 0 || widths[last] >= min(whole, leastProse) {
 		b.write(laidOut(cells, widths, glue))
 		return
 	}
@@ -235,6 +240,20 @@ func (b *base) tableWithProse(rows []string) {
 		}
 	}
 }
+
+// roomFor reports whether a table with sentences in its last column fits the terminal if no word is
+// broken. Words that are longer than longestWord may be broken.
+func (b *base) roomFor(rows []string) bool {
+	_, widths, words := cellsOf(rows)
+	sum := 0
+	for i := range len(widths) - 1 { // the last column gets lines of its own
+		sum += min(widths[i], max(min(words[i], longestWord), leastColumn)) + len("  ")
+	}
+	return b.width() == 0 || sum <= b.width()
+}
+
+// longestWord is enough for most names of jobs.
+const longestWord = 24
 
 func layOut(b *base, rows []string, glue string) {
 	cells, widths, words := cellsOf(rows)

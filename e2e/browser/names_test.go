@@ -1,0 +1,92 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package browser
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/cdproto/emulation"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
+)
+
+// Names of jobs and users can be long, with or without hyphens. No page becomes wider than the
+// screen, no name covers other text, and the reason of a waiting job stays on the screen.
+func TestLongNames(t *testing.T) {
+	browser := chromium(t)
+	w := start(t, 2, nil)
+	long, solid, user := strings.Repeat("very-long-experiment-name-", 8)+"end", strings.Repeat("W", 120), strings.Repeat("anna.", 20)
+	hint := map[string]string{"pal_duration": "3h", "pal_user": user}
+	w.submit(t, bed.Gang{Name: long, GPUs: gpusPerNode, Meta: hint}, bed.Gang{Name: solid, GPUs: gpusPerNode, Meta: hint})
+	for _, name := range []string{long, solid} {
+		until(t, "it runs", func() bool { return len(w.nomad.Members(nomadtest.Key{Namespace: "default", ID: name})) == 1 })
+	}
+	w.submit(t, bed.Gang{Name: long + "-waits", GPUs: gpusPerNode, Meta: hint}, bed.Gang{Name: "short", GPUs: 1, Meta: hint})
+	routes := map[string]string{"#/": "Who waits, and why", "#/jobs": "short", "#/timeline": "One line for each GPU", "#/usage": "Runs, the last", "#/history": "What the placer did",
+		"#/job/default/" + solid: "Allocations", "#/job/default/" + long + "-waits": "Who holds the GPUs"}
+	// A name that leaves its cell or card covers what is beside it.
+	const astray = `[...document.querySelectorAll("main a")].filter(a => a.innerText && a.getBoundingClientRect().right > a.closest("td, li, .card, main").getBoundingClientRect().right + 1).map(a => a.innerText.slice(0, 30))`
+	p := open(t, browser, w.url, "")
+	for _, width := range []int64{390, 700, 1280} {
+		p.run(emulation.SetDeviceMetricsOverride(width, 900, 1, width < 600))
+		for route, text := range routes {
+			p.goTo(route)
+			p.shows(text)
+			if n := is[int](p, "document.documentElement.scrollWidth"); n > int(width) {
+				t.Errorf("at %d pixels, %.30s is %d pixels wide", width, route, n)
+			}
+			if names := is[[]string](p, astray); len(names) > 0 {
+				t.Errorf("at %d pixels, names on %.30s leave their places: %q", width, route, names)
+			}
+			p.shot(fmt.Sprintf("long-%d-%s", width, strings.NewReplacer("#/", "", "/", "-").Replace(route)[:min(20, len(route)-2)]))
+		}
+		p.goTo("#/")
+		p.shows("short")
+		if is[bool](p, `/\b1 GPUs/.test(document.body.innerText)`) {
+			t.Error("the overview says 1 GPUs")
+		}
+		p.goTo("#/jobs")
+		p.shows("short")
+		if right := is[float64](p, `document.querySelector("main tbody td[data-label=Reason]").getBoundingClientRect().right`); right > float64(width) {
+			t.Errorf("at %d pixels the reason ends at %.0f", width, right)
+		}
+	}
+	p.checked()
+}
+
+// The search in the header is wide enough to type in on a usual laptop.
+func TestSearchHasRoom(t *testing.T) {
+	browser := chromium(t)
+	w := start(t, 1, nil)
+	p := open(t, browser, w.url, "")
+	p.drawn()
+	for _, width := range []int64{1220, 1280, 1366, 1440, 1920} {
+		p.run(emulation.SetDeviceMetricsOverride(width, 900, 1, false))
+		if n := is[float64](p, `document.getElementById("query").getBoundingClientRect().width`); n < 90 {
+			t.Errorf("at %d pixels the search is %.0f pixels wide", width, n)
+		}
+		if n := is[int](p, "document.documentElement.scrollWidth"); n > int(width) {
+			t.Errorf("at %d pixels the page is %d pixels wide", width, n)
+		}
+	}
+}
+
+// Bars of the timeline follow who has a GPU now. A job without an event got the GPU when Nomad
+// created its allocation; an event about a GPU that the job did not get makes no bar.
+func TestBarsOfGPUsThatNomadChose(t *testing.T) {
+	browser := chromium(t)
+	w := start(t, 1, nil)
+	p := open(t, browser, w.url, "")
+	p.drawn()
+	const bars = `import("/ui/gantt.js").then(({during}) => JSON.stringify(during(
+		[{id: "a", index: 0, job: "default/native", held_since: "2026-11-30T10:00:00Z"}, {id: "b", index: 1}, {id: "c", index: 2, job: "default/web", held_since: "2026-11-30T09:00:00Z"}],
+		[{namespace: "default", job: "web", gpus: ["b", "c"], from: "2026-11-30T09:00:00Z"}, {namespace: "default", job: "old", gpus: ["a"], from: "2026-11-30T08:00:00Z", to: "2026-11-30T08:30:00Z"}])
+		.map(b => b.none ? b.row + " -" : [b.row, b.text, b.from?.slice(11, 16), b.to?.slice(11, 16)].join(" "))))`
+	if got, want := is[string](p, bars), `["GPU 0 old 08:00 08:30","GPU 0 native 10:00 ","GPU 1 -","GPU 2 web 09:00 "]`; got != want {
+		t.Errorf("bars %s\nwant %s", got, want)
+	}
+}
