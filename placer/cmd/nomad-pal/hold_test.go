@@ -355,6 +355,29 @@ func TestMine(t *testing.T) {
 	}
 }
 
+// An array and its runs belong to the user that the array names. status shows the user's array as
+// one line, and cancel stops the array, too, so that it starts no further runs.
+func TestMyArray(t *testing.T) {
+	c := newCluster(t)
+	c.agent("", "http {\n  bind_port = 0\n}\n")
+	t.Setenv(userVariable, "anna")
+	if code, out, said := c.reads(plannedJob("array", "parameterized {}\n", "", gpuBlock("nvidia/gpu", "")), "run", "-detach", "-"); code != 0 {
+		t.Fatal(out, said)
+	}
+	for range 2 {
+		if _, _, err := c.client("").API().Jobs().Dispatch("array", nil, nil, "", nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.until("one line", func() bool {
+		_, out, _ := c.does("status", "-mine")
+		return strings.Contains(out, "of 2") && !strings.Contains(out, "dispatch-")
+	})
+	if code, out, said := c.does("cancel", "-mine"); code != 0 || !strings.HasPrefix(out, "Stopped default/array\nStopped default/array/dispatch-") {
+		t.Errorf("%d %s%s", code, out, said)
+	}
+}
+
 // An operator puts GPUs in quarantine, and everybody can read why. The agent obeys at once, and
 // stops when the quarantine is lifted.
 func TestOperatorsQuarantine(t *testing.T) {

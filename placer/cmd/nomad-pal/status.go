@@ -55,7 +55,7 @@ type overview struct {
 	// Jobs are the jobs with GPUs that have not ended; queued jobs come first.
 	Jobs   []model.JobStatus `json:"jobs"`
 	hidden bool              // the token may not see the profile
-	others int               // jobs that the options filter out
+	all    []model.JobStatus // Jobs, and the jobs that the options filter out
 }
 
 // gpuCounts counts GPUs by state. Each GPU counts once. Unhealthy and quarantined GPUs do not count
@@ -162,8 +162,7 @@ func runStatus(b *base, args []string) int {
 		return b.fail(err)
 	}
 	slices.SortStableFunc(o.Jobs, byPosition)
-	o.others = len(all) - len(o.Jobs)
-	o.gpuCounts, o.Windows = countGPUs(gpus), keptByWindows(gpus)
+	o.all, o.gpuCounts, o.Windows = all, countGPUs(gpus), keptByWindows(gpus)
 	return s.close(b.show(o, func() { printStatus(b, o, *elements) }))
 }
 
@@ -185,12 +184,12 @@ func printStatus(b *base, o overview, elements bool) {
 	b.pairs(rows)
 	printTenants(b, o.Tenants)
 	if len(o.Jobs) == 0 {
-		b.printf("\nNo jobs with GPUs%s.\n", map[bool]string{true: fmt.Sprintf(" match these options; %d others do not match", o.others)}[o.others > 0])
+		b.printf("\nNo jobs with GPUs%s.\n", map[bool]string{true: fmt.Sprintf(" match these options; %d others do not match", len(o.all))}[len(o.all) > 0])
 		return
 	}
 	b.printf("\n")
 	if !elements {
-		o.Jobs = model.ByArray(o.Jobs, o.Jobs)
+		o.Jobs = model.ByArray(o.Jobs, o.all)
 	}
 	b.printJobs(o.Jobs, time.Now())
 	if slices.ContainsFunc(o.Jobs, func(j model.JobStatus) bool { return j.State == gang.Running && j.EndTo.IsZero() }) {
