@@ -207,8 +207,8 @@ func TestHoldAgain(t *testing.T) {
 			t.Errorf("%s: %d %s%s", again.args, code, out, said)
 		}
 		is, err := store.In(c.client("")).Controls().Read(t.Context())
-		if held := is.Of["default/huge"].Held; err != nil || held == nil || held.Why != again.why {
-			t.Errorf("%s: %v %v", again.args, is.Of, err)
+		if held := is["default/huge"].Held; err != nil || held == nil || held.Why != again.why {
+			t.Errorf("%s: %v %v", again.args, is, err)
 		}
 	}
 }
