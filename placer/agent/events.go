@@ -65,26 +65,17 @@ func (s *server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	defer over.Stop()
 	for {
 		events, changed := s.agent.hooks.Events.After(after)
-		told := func(yield func(placer.Event) bool) { // no list, which would stay in memory for a slow client
-			for _, e := range events {
-				after = e.ID
-				if mine, ok := e.RedactedFor(sees, operates); ok && wanted(e) && !yield(mine) {
-					return
-				}
-			}
+		if len(events) > 0 {
+			after = events[len(events)-1].ID
 		}
-		skip := 0
-		if last > 0 {
-			for range told {
-				skip++
-			}
-			skip, last = skip-last, 0 // send all later events
+		mine := func(e placer.Event) (placer.Event, bool) {
+			e, ok := e.RedactedFor(sees, operates)
+			return e, ok && wanted(e)
 		}
-		for e := range told {
-			if skip--; skip < 0 && write(e) != nil {
-				return // the client is gone
-			}
+		if tell(events, last, mine, write) != nil {
+			return // the client is gone
 		}
+		last = 0 // send all later events
 		if !follow {
 			return
 		}
@@ -99,6 +90,29 @@ func (s *server) serveEvents(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+}
+
+// tell writes the events that mine returns, or only the last ones of them if last is not 0. tell makes
+// no list, which would stay in memory while the client reads slowly.
+func tell(events []placer.Event, last int, mine func(placer.Event) (placer.Event, bool), write func(placer.Event) error) error {
+	from := 0
+	for n := 0; last > 0 && n < last && from < len(events); {
+		from++
+		if _, ok := mine(events[len(events)-from]); ok {
+			n++
+		}
+	}
+	if last > 0 {
+		events = events[len(events)-from:]
+	}
+	for _, e := range events {
+		if e, ok := mine(e); ok {
+			if err := write(e); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // count returns the value of a parameter that limits the answer; 0, which means no limit, if the

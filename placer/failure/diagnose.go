@@ -70,6 +70,8 @@ type Failure struct {
 	// Named is true if the task driver's message named the GPUs in Unhealthy. A job's author can
 	// forge such a message, for example by giving a command the name of a GPU.
 	Named bool `json:"named,omitempty"`
+	// OfTask is true if Reason is the message of a task's event.
+	OfTask bool `json:"-"`
 	// GPUHours is the lost work: the allocation's age when it failed, times its number of GPUs.
 	GPUHours float64 `json:"gpu_hours"`
 }
@@ -109,6 +111,7 @@ func Diagnose(a *cluster.Alloc, gpus []string, node string, unhealthy map[string
 		events := UntilKilled(a.Tasks[task].Events)
 		for _, e := range slices.Backward(events) {
 			if f.judge(task, e) {
+				f.OfTask = true
 				return f
 			}
 		}

@@ -21,8 +21,10 @@ type Quarantine struct {
 	// Strikes is the number of strikes that count, or 0 if an operator began the quarantine. Each
 	// further strike doubles the time in quarantine, up to a day.
 	Strikes int       `json:"strikes"`
-	Last    time.Time `json:"last"`   // when the last strike or an operator began the quarantine
-	Reason  string    `json:"reason"` // why the GPU is in quarantine, in words
+	Last    time.Time `json:"last"` // when the last strike or an operator began the quarantine
+	// Reason is why the GPU is in quarantine, in words. It names no job and no task, unless an
+	// operator gave the reason.
+	Reason string `json:"reason"`
 	// ByJobs is true if failures of jobs caused the quarantine, and false if the machine reported
 	// the GPU.
 	ByJobs bool `json:"by_jobs,omitempty"`
@@ -152,8 +154,15 @@ type Evidence struct {
 //     mistake, they count against no GPU. The jobs of a namespace that used no other GPU do not
 //     count, either.
 func (e Evidence) Judge(f Failure, now time.Time) (strikes, spared []Strike) {
+	why := f.Reason
+	switch { // the message can name the task, but users of all namespaces can read the quarantine
+	case f.Named:
+		why = "a task driver named this GPU in an error message: see nomad-pal failures"
+	case f.OfTask:
+		why = "the device plugin refused to give this GPU to a task, because the GPU is unhealthy: see nomad-pal failures"
+	}
 	for _, id := range f.Unhealthy {
-		strikes = append(strikes, Strike{GPU: id, Reason: f.Reason, ByJobs: f.Named})
+		strikes = append(strikes, Strike{GPU: id, Reason: why, ByJobs: f.Named})
 	}
 	if f.unclear() {
 		tries := e.tries(now)

@@ -6,6 +6,7 @@ package failure
 import (
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -66,7 +67,7 @@ func TestQuarantineOfTheUnhealthyAlone(t *testing.T) {
 }
 
 // If a task does not start, a GPU gets a strike only if the message calls it unhealthy, or if the
-// driver names it.
+// driver names it. The reason, which users of all namespaces can read, does not name the task.
 func TestQuarantineOfTheNamed(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -92,11 +93,16 @@ func TestQuarantineOfTheNamed(t *testing.T) {
 		},
 	} {
 		now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-		a := &cluster.Alloc{Client: "failed", GPUs: []string{"g1", "g2", "g3"}, Tasks: map[string]*api.TaskState{"t": {Events: c.events}}}
+		a := &cluster.Alloc{Client: "failed", GPUs: []string{"g1", "g2", "g3"}, Tasks: map[string]*api.TaskState{"secret": {Events: c.events}}}
 		b := book{Models: fleet(24)}
 		b.note(now, Diagnose(a, a.GPUs, "node", nil))
 		if d := cmp.Diff(c.want, slices.Sorted(maps.Keys(QuarantinedGPUs(b.Quarantine, now)))); d != "" {
 			t.Errorf("%s: kept out (-want +got):\n%s", c.name, d)
+		}
+		for _, q := range b.Quarantine {
+			if q.Reason == "" || strings.Contains(q.Reason, "secret") {
+				t.Errorf("%s: reason %q", c.name, q.Reason)
+			}
 		}
 	}
 }

@@ -5,7 +5,6 @@ package model
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
@@ -94,10 +93,14 @@ const mostObstacles = 3
 // withObstacles extends a reason by the obstacles for which counts returns true.
 func withObstacles(r reason.Reason, counts func(request.Obstacle) bool, found []request.Obstacle) reason.Reason {
 	var lacks []reason.Reason
+	seen := map[string]bool{} // by text: several groups can have the same obstacle, and there can be 1,000 groups
 	for _, o := range found {
-		// Several groups can have the same obstacle.
-		if lack := o.Reason(); counts(o) && !slices.ContainsFunc(lacks, lack.Same) {
-			lacks = append(lacks, lack)
+		if !counts(o) {
+			continue
+		}
+		lack := o.Reason()
+		if text := string(lack.Kind) + " " + lack.String(); !seen[text] {
+			seen[text], lacks = true, append(lacks, lack)
 		}
 	}
 	if more := len(lacks) - mostObstacles; more > 0 {

@@ -4,6 +4,7 @@
 package model
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -22,6 +23,19 @@ func TestObstaclesOfSeveralGroups(t *testing.T) {
 	got := withObstacles(reason.Reason{Kind: reason.TooFew, Needs: 20}, lasting, []request.Obstacle{lacks("a"), lacks("b")})
 	if want := "needs 20 GPUs; the cluster has none that match: missing drivers: docker (4 of 4 nodes)"; got.String() != want {
 		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// The time for a job with many groups, each with an obstacle of its own, grows only with the number of
+// groups. Every snapshot needs this time for each such job.
+func TestManyObstacles(t *testing.T) {
+	var found []request.Obstacle
+	for i := range 1000 {
+		found = append(found, request.Obstacle{Group: "g", What: fmt.Sprint("constraint ", i), Nodes: 4, Total: 4})
+	}
+	n := testing.AllocsPerRun(1, func() { withObstacles(reason.Reason{Kind: reason.TooFew, Needs: 20}, lasting, found) })
+	if n > 100*float64(len(found)) {
+		t.Errorf("%v allocations for %d obstacles", n, len(found))
 	}
 }
 

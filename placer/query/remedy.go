@@ -41,6 +41,10 @@ type trial struct {
 // mostTried is the maximum number of changes of one job that are tried.
 const mostTried = 100
 
+// triesOf returns how many changes of a job are tried. The time of a try grows with the number of
+// groups, so fewer changes of a job with many groups are tried.
+func triesOf(job *api.Job) int { return max(3, mostTried*10/max(10, len(job.TaskGroups))) }
+
 // neverRuns explains which changes would let the job run. neverRuns shows single changes or, if no
 // single change is enough, two changes together. neverRuns drops obstacles that are temporary.
 func (e *Explanation) neverRuns(v *request.View, job *api.Job) {
@@ -56,7 +60,7 @@ func (e *Explanation) neverRuns(v *request.View, job *api.Job) {
 		}
 	}
 	advised := len(e.Remedies)
-	found := (&trial{v, rewrite.Author(job), mostTried}).find()
+	found := (&trial{v, rewrite.Author(job), triesOf(job)}).find()
 	for _, r := range found {
 		e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.CouldRun, Cause: r.text, Try: r.Changes.String()})
 	}
