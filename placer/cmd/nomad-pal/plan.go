@@ -88,6 +88,9 @@ func runPlan(b *base, args []string) int {
 			s.note = fmt.Sprintf("cannot show the changes to the job: %v", err)
 		}
 	}
+	if w := wouldBeUnlimited(b, s.nomad, job); w != "" {
+		b.complain(w)
+	}
 	if done, code := b.structured(x); done {
 		if code != 0 {
 			return planFailed
