@@ -215,6 +215,30 @@ func TestRegisterNamesUser(t *testing.T) {
 	}
 }
 
+// A plan judges the limits of the user that the job would have. If the job would be registered at
+// the agent, this is the token's user, and otherwise the user in the job.
+func TestPlanNamesUser(t *testing.T) {
+	t.Parallel()
+	const waits, starts = `"state": "waiting"`, `"state": "starting"`
+	for _, c := range []struct{ config, query, token, want string }{
+		{openConfig, "", "alice", waits},
+		{openConfig, "?register=true", "alice", waits},
+		{openConfig, "?register=false", "alice", starts},
+		{openConfig, "", "root", starts},
+		{"http {\n  bind_port = 0\n}\n", "", "alice", starts}, // the agent registers no jobs
+	} {
+		of := func(id, user string, gpus int) string {
+			return strings.Replace(gpuJob("research", id, gpus), `"Type"`, fmt.Sprintf(`"Meta":{"pal_user":%q},"Type"`, user), 1)
+		}
+		f := newFake(t, map[string][]string{"alice": {"research"}, "root": {"research"}})
+		f.has(of("runs", "alice", 1), "GPU-1")
+		r := f.run(c.config + "tenant \"research\" {\n  max_gpus_per_user = 2\n}\n").ready()
+		if status, text := r.send(http.MethodPost, "/v1/plan"+c.query, c.token, `{"Job": `+of("planned", "bob", 2)+`}`); status != http.StatusOK || !strings.Contains(text, c.want) {
+			t.Errorf("%+v: status %d: %s", c, status, text)
+		}
+	}
+}
+
 // A job that the placer considers new does not replace one that was registered in the meantime.
 func TestNewJobReplacesNone(t *testing.T) {
 	t.Parallel()

@@ -279,7 +279,8 @@ func (s *server) addLive(ctx context.Context, c *caller, snapshot *query.Snapsho
 // heardWithin is the time within which the placer normally receives a registered job.
 const heardWithin = 2 * time.Second
 
-// servePlan explains what would happen to a job: POST {"Job": …}.
+// servePlan explains what would happen to a job: POST {"Job": …}. With register=false, the job would
+// be registered at Nomad, so it would keep its pal_user.
 func (s *server) servePlan(w http.ResponseWriter, r *http.Request) {
 	var request struct{ Job *api.Job }
 	done, ok := s.bodies.decode(w, r, &request)
@@ -299,8 +300,8 @@ func (s *server) servePlan(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		err = c.plans(r.Context(), rewrite.Gate(job))
 	}
-	if err == nil {
-		err = s.sayUser(r.Context(), c, job)
+	if err == nil && s.file.HTTP.Register && r.URL.Query().Get("register") != "false" {
+		err = s.sayUser(r.Context(), c, job) // as serveRegister does
 	}
 	if why, ok := nomad.Invalid(err); ok {
 		if e := query.Refused(job); e != nil { // this explanation shows the author what to change

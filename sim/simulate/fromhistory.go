@@ -6,10 +6,15 @@ package simulate
 import (
 	"cmp"
 	"fmt"
+	"strings"
 	"time"
 
+	"github.com/hashicorp/nomad/api"
+
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/placer/accounting"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/sim"
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
@@ -80,6 +85,8 @@ func whyNot(r accounting.Run, j trace.Job) string {
 		return "no end"
 	case r.GPUs < 1:
 		return "no GPU"
+	case strings.Contains(r.Model, attr.SharedSuffix) || cluster.IsMIG(&api.NodeDeviceResource{Name: r.Model}):
+		return "only parts of GPUs" // the simulator knows only whole GPUs
 	case r.Started.IsZero():
 		return "never started"
 	case !(j.WorkS() > 0):

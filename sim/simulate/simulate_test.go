@@ -436,11 +436,13 @@ func TestFromHistory(t *testing.T) {
 	waits.State, waits.Started, waits.Ended = accounting.Pending, time.Time{}, time.Time{}
 	runs.State, runs.Ended = accounting.Running, time.Time{}
 	gone.State, never.State, never.Started = accounting.Unknown, accounting.Stopped, time.Time{}
+	mig, part := run("mig", 1, 1, 0, 90), run("part", 2, 2, 0, 90)
+	mig.Model, part.Model, train.Model = "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "Tesla T4-SHARED", "Tesla T4"
 	past := func(since, until string) ([]accounting.Run, error) {
 		if since != "30d" || until != "" {
 			t.Errorf("asked for runs from %q until %q", since, until)
 		}
-		return []accounting.Run{whole, train, waits, runs, gone, never, run("no GPU", 0, 0, 0, 1), run("short", 1, 1, 0, 0), run("all", 4, 0, 2000, 1), run("wide", 4, 4, 0, 1)}, nil
+		return []accounting.Run{whole, train, waits, runs, gone, never, run("no GPU", 0, 0, 0, 1), run("short", 1, 1, 0, 0), run("all", 4, 0, 2000, 1), run("wide", 4, 4, 0, 1), mig, part}, nil
 	}
 	out, _ := simulatePast(t, 0, past, "-quiet", "-from-history", "-since", "30d", "-json")
 	var got struct {
@@ -461,7 +463,7 @@ func TestFromHistory(t *testing.T) {
 	if whole0.JCT != 30*60 || whole0.Submit != 1000*60 || all0.GPUs != 4 {
 		t.Errorf("the others are %+v and %+v", whole0, all0)
 	}
-	if d := cmp.Diff(map[string]int{"still waiting": 1, "still running": 1, "no end": 1, "never started": 1, "no GPU": 1, "no run time": 1, "larger than the cluster": 1}, got.Skipped); d != "" {
+	if d := cmp.Diff(map[string]int{"still waiting": 1, "still running": 1, "no end": 1, "never started": 1, "no GPU": 1, "no run time": 1, "larger than the cluster": 1, "only parts of GPUs": 2}, got.Skipped); d != "" {
 		t.Errorf("left out (-want +got):\n%s", d)
 	}
 	if j := jobOf(whole); !j.Preemptible || j.Name != "parent" || j.Tenant != "default" {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -214,6 +215,16 @@ func adviceOnInstallation(t *testing.T, f *advice.Followed) {
 	}
 	valid := i.write("valid.json", string(p.Encode()))
 	other := i.write("other.json", strings.ReplaceAll(string(p.Encode()), "GPU-a", "GPU-other"))
+	elsewhere := i.otherFolders(block)
+	typed := func(config string) func(string) string { // types the command after the advice
+		return func(said string) string {
+			command := regexp.MustCompile(`(?m)^placement: this binary is not in .*?((mkdir|ln) -.*)$`).FindStringSubmatch(said)[1]
+			if out, err := exec.Command("/bin/sh", "-c", command).CombinedOutput(); err != nil {
+				t.Fatalf("%s: %v: %s", command, err, out)
+			}
+			return config
+		}
+	}
 	open := filepath.Join(i.dir, "open")
 	if err := errors.Join(os.Mkdir(open, 0o700), os.Chmod(open, 0o777)); err != nil {
 		t.Fatal(err)
@@ -239,13 +250,16 @@ func adviceOnInstallation(t *testing.T, f *advice.Followed) {
 	}{
 		{wrong: filepath.Join(i.dir, "nowhere"), says: "pass the path of Nomad's configuration with -nomad-config", follow: func(string) string { return good }},
 		{wrong: file("nodir.hcl", block), says: "set plugin_dir and put nomad-device-pal there", follow: func(string) string { return good }},
-		{wrong: good, says: "ln -s ", follow: func(said string) string {
-			words := strings.Fields(regexp.MustCompile(`ln -s (\S+ \S+)`).FindStringSubmatch(said)[1])
-			if err := os.Symlink(words[0], words[1]); err != nil {
+		{wrong: good, says: "ln -s ", follow: typed(good)},
+		{wrong: elsewhere["missing"], says: "mkdir -p ", follow: typed(elsewhere["missing"])},
+		{wrong: elsewhere["linked"], says: "replace the link to another file: ln -sfn ", follow: typed(elsewhere["linked"])},
+		{wrong: elsewhere["copied"], says: "if it is an old copy of this plugin, and then: ", follow: func(said string) string {
+			if err := os.Remove(filepath.Join(i.dir, "copied", "nomad-device-pal")); err != nil {
 				t.Fatal(err)
 			}
-			return good
+			return typed(elsewhere["copied"])(said)
 		}},
+		{wrong: elsewhere["file"], says: "correct plugin_dir, or run doctor as root, like Nomad's client", follow: func(string) string { return good }},
 		{wrong: file("nolabel.hcl", dir+strings.Replace(block, "nomad-device-pal", "nvidia", 1)), says: `add: plugin "nomad-device-pal" { config {} }`, follow: func(said string) string {
 			add := regexp.MustCompile(`add: (plugin .*\})  —`).FindStringSubmatch(said)[1]
 			return file("label.hcl", dir+strings.NewReplacer("{ config {} }", "{\n  config {}\n}").Replace(add)+"\n")
@@ -322,6 +336,23 @@ func adviceOnInstallation(t *testing.T, f *advice.Followed) {
 	if said := i.findings(file("helped.hcl", dir+own), nil); strings.Contains(said, "placement") {
 		t.Errorf("the block of the help, %s: %s", own, said)
 	}
+}
+
+// otherFolders returns configurations in which the link to the plugin cannot simply be made: the
+// folder is missing, has a link to another file, or has a file of that name, or it is a file.
+func (i installed) otherFolders(block string) map[string]string {
+	i.t.Helper()
+	at := func(name string) string { return filepath.Join(i.dir, name, "nomad-device-pal") }
+	i.write("copied/nomad-device-pal", "old")
+	i.write("file", "")
+	if err := errors.Join(os.Mkdir(filepath.Join(i.dir, "linked"), 0o755), os.Symlink("/none", at("linked"))); err != nil {
+		i.t.Fatal(err)
+	}
+	configs := map[string]string{}
+	for _, name := range []string{"missing", "linked", "copied", "file"} {
+		configs[name] = i.write(name+".hcl", "plugin_dir = \""+filepath.Join(i.dir, name)+"\"\n"+block)
+	}
+	return configs
 }
 
 // followsHung runs doctor with a CUDA driver that does not answer in time, and then with

@@ -325,15 +325,34 @@ func (d *diagnosis) placement() {
 		d.add(statusWarn, "placement", w, "")
 	}
 	dir, name := c.plugins(), filepath.Base(d.self)
+	_, unread := os.ReadDir(dir)
 	switch installed := c.installed(d.self); {
 	case dir == "":
 		d.add(statusFail, "placement", "neither plugin_dir nor data_dir is set in "+d.nomadConfig, "set plugin_dir and put "+name+" there")
+	case unread != nil && !os.IsNotExist(unread):
+		d.add(statusWarn, "placement", "plugin_dir cannot be read: "+unread.Error(), "correct plugin_dir, or run doctor as root, like Nomad's client")
 	case installed == "":
-		d.add(statusWarn, "placement", fmt.Sprintf("this binary is not in plugin_dir (plugin_dir is %s, this binary is %s)", dir, d.self), "ln -s "+d.self+" "+filepath.Join(dir, name))
+		d.add(statusWarn, "placement", fmt.Sprintf("this binary is not in plugin_dir (plugin_dir is %s, this binary is %s)", dir, d.self), remedyLink(d.self, dir))
 	default:
 		d.add(statusOK, "placement", "plugin_dir "+dir+" contains this binary as "+installed, "")
 	}
 	d.label(c, d.blockName())
+}
+
+// remedyLink returns how to put a link to the binary into plugin_dir.
+func remedyLink(binary, dir string) string {
+	at := filepath.Join(dir, filepath.Base(binary))
+	link := "ln -s " + binary + " " + at
+	switch st, err := os.Lstat(at); {
+	case err == nil && st.Mode()&os.ModeSymlink != 0:
+		return "replace the link to another file: ln -sfn " + binary + " " + at
+	case err == nil:
+		return "remove " + at + " if it is an old copy of this plugin, and then: " + link
+	}
+	if _, err := os.Stat(dir); os.IsNotExist(err) {
+		return "mkdir -p " + dir + " && " + link
+	}
+	return link
 }
 
 // blockName returns the label of this plugin's block: the binary's file name in plugin_dir, without

@@ -217,7 +217,7 @@ func checkSilent(b *base, now time.Time) (k query.Check, ok bool) {
 	case h.Trouble != "":
 		k.Found = fmt.Sprintf("%s, and is in trouble: %s", said, h.Trouble)
 	case !h.Leader:
-		k.Found = said + ", because it is not active any more"
+		k.Found = said + ", because it is no longer active"
 	default:
 		k.Found = said + ", so other commands report that no placer is active, although this agent is active"
 		k.Next = "find out why Nomad does not write the agent's heartbeat in time: the logs of this agent and of Nomad's servers"

@@ -217,7 +217,7 @@ func TestDoctorAsksSilentAgent(t *testing.T) {
 	for answer, want := range map[string]string{
 		``:                                "no agent answers: NOMAD_PAL_ADDR is not set, and agent " + host,
 		`{"leader": true, "ready": true}`: "so other commands report that no placer is active, although this agent is active",
-		`{"leader": false}`:               "because it is not active any more",
+		`{"leader": false}`:               "because it is no longer active",
 		`{"leader": true, "trouble": "it cannot write its heartbeat"}`: "and is in trouble: it cannot write its heartbeat",
 	} {
 		health = answer

@@ -378,6 +378,23 @@ func TestMyArray(t *testing.T) {
 	}
 }
 
+// plan judges the limits of the user that run would write into the job.
+func TestPlanOfUser(t *testing.T) {
+	c := newCluster(t)
+	c.agent("", "http {\n  bind_port = 0\n}\ntenant \"default\" {\n  max_gpus_per_user = 4\n}\n")
+	t.Setenv(userVariable, "anna")
+	if code, out, said := c.does("run", c.job("default", "train", 4)); code != 0 {
+		t.Fatal(out, said)
+	}
+	const waits, starts = 0, 1
+	for user, want := range map[string]int{"anna": waits, "ben": starts, "": starts} {
+		t.Setenv(userVariable, user)
+		if code, out, said := c.does("plan", c.job("default", "tune", 4)); code != want {
+			t.Errorf("as %q: %d %s%s", user, code, out, said)
+		}
+	}
+}
+
 // An operator puts GPUs in quarantine, and everybody can read why. The agent obeys at once, and
 // stops when the quarantine is lifted.
 func TestOperatorsQuarantine(t *testing.T) {

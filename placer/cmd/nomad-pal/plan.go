@@ -24,7 +24,8 @@ var helpPlan = help("plan [options] <jobspec>", `
 Reports whether the job would start now, on which GPUs and why, or what it would
 wait for, with the queue and the cluster as they are. For a running job it
 reports whether the job would keep its GPUs. If Nomad has the job already, plan first
-shows what would change, as nomad job plan does.
+shows what would change, as nomad job plan does. The job's user (pal_user), whose
+limits apply, is the user that nomad-pal run would give the job.
 
 Plan Options:
 
@@ -72,6 +73,9 @@ func runPlan(b *base, args []string) int {
 	if err != nil {
 		return failed(err)
 	}
+	if err := sayUser(b, s.nomad, job); err != nil {
+		return failed(err)
+	}
 	e, err := s.Plan(job)
 	if err != nil {
 		return failed(cmp.Or(b.noNamespace(s.nomad, *job.Namespace), err))
@@ -87,6 +91,9 @@ func runPlan(b *base, args []string) int {
 		if x.Diff, err = b.diff(s, is, job, *override); err != nil {
 			s.note = fmt.Sprintf("cannot show the changes to the job: %v", err)
 		}
+	}
+	if w := wouldBeUnlimited(b, s.nomad, job); w != "" {
+		b.complain(w)
 	}
 	if done, code := b.structured(x); done {
 		if code != 0 {

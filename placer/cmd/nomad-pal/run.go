@@ -130,18 +130,6 @@ func runRun(b *base, args []string) int {
 	return watch(b, client, gated, resp)
 }
 
-// warnUnlimited warns if Nomad has dropped the time limit of a registered job. Servers before Nomad
-// 2.0.3 do so without an error.
-func warnUnlimited(b *base, client *nomad.Client, job *api.Job) {
-	limited := func(g *api.TaskGroup) bool { return g.MaxRunDuration != nil && *g.MaxRunDuration > 0 }
-	if !slices.ContainsFunc(job.TaskGroups, limited) {
-		return
-	}
-	if now, err := client.Job(b.ctx, cluster.KeyOf(job)); err == nil && now != nil && !slices.ContainsFunc(now.TaskGroups, limited) {
-		b.complain("Warning: this Nomad ignores max_run_duration, which needs Nomad 2.0.3, so the job has no time limit. Instead, let the task end by itself after 6 hours, as if its work were done: timeout 6h python train.py || test $? = 124")
-	}
-}
-
 // detached prints the result of a registration. detached warns if, according to the agent, the job
 // can never start as it is written.
 func detached(b *base, client *nomad.Client, job *api.Job, resp *api.JobRegisterResponse) int {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/rivo/uniseg"
 	"golang.org/x/term"
 )
 
@@ -105,13 +106,42 @@ func escaped(text string, colored bool) string {
 	return text
 }
 
-// textWidth returns how many columns text occupies.
+// textWidth returns how many columns text occupies. Some characters occupy two columns, such as
+// Chinese ones, and some occupy none, such as combining accents.
 func textWidth(text string) int {
-	n := utf8.RuneCountInString(text)
-	for s := range escapes {
-		n -= strings.Count(text, string(rune(s)))
+	n := 0
+	for _, r := range text {
+		switch {
+		case strings.ContainsRune(styles, r):
+		case r >= utf8.RuneSelf:
+			return uniseg.StringWidth(unstyled(text))
+		default:
+			n++
+		}
 	}
 	return n
+}
+
+// unstyled returns text without its styles.
+func unstyled(text string) string {
+	return strings.Map(func(r rune) rune {
+		if strings.ContainsRune(styles, r) {
+			return -1
+		}
+		return r
+	}, text)
+}
+
+// cut divides a word that is wider than width. The first part is at most width columns wide, or has
+// one character.
+func cut(word string, width int) (first, rest string) {
+	for state, room := -1, width; ; {
+		character, _, _, next := uniseg.FirstGraphemeClusterInString(word[len(first):], state)
+		if room -= textWidth(character); character == "" || room < 0 && first != "" {
+			return first, word[len(first):]
+		}
+		first, state = word[:len(first)+len(character)], next
+	}
 }
 
 // wrapped breaks text into lines of at most width columns, between words if possible. A word that is
@@ -128,14 +158,14 @@ func wrapped(text string, width int) []string {
 			if line != "" {
 				lines, line = append(lines, line), ""
 			}
-			runes := []rune(word)
-			at := 1 + strings.LastIndexAny(string(runes[:width]), "/-_")
-			if at == 0 {
-				at = len(string(runes[:width]))
+			first, rest := cut(word, width)
+			if at := 1 + strings.LastIndexAny(first, "/-_"); at > 0 {
+				first, rest = word[:at], word[at:]
 			}
-			lines, word = append(lines, word[:at]), word[at:]
+			lines, word = append(lines, first), rest
 		}
 		switch {
+		case word == "": // its last character was wider than a line
 		case line == "":
 			line = word
 		case textWidth(line)+1+textWidth(word) <= width:
@@ -143,6 +173,9 @@ func wrapped(text string, width int) []string {
 		default:
 			lines, line = append(lines, line), word
 		}
+	}
+	if line == "" && len(lines) > 0 {
+		return lines
 	}
 	return append(lines, line)
 }
@@ -304,7 +337,7 @@ func laidOut(cells [][]string, widths []int, glue string) string {
 					line.WriteString(glue)
 				}
 				line.WriteString(text)
-				line.WriteString(strings.Repeat(" ", widths[i]-textWidth(text)))
+				line.WriteString(strings.Repeat(" ", max(0, widths[i]-textWidth(text))))
 			}
 			out.WriteString(strings.TrimRight(line.String(), " ") + "\n")
 		}

@@ -38,7 +38,8 @@ type validation struct {
 	Errors []string `json:"errors"`
 	// Warnings are Nomad's warnings.
 	Warnings string `json:"warnings,omitempty"`
-	// Notes explain how the placer interprets hints in ways that the author may not expect.
+	// Notes explain how the placer or Nomad interprets the job in ways that the author may not
+	// expect.
 	Notes []string `json:"notes,omitempty"`
 }
 
@@ -66,6 +67,9 @@ func runValidate(b *base, args []string) int {
 		v.Notes = append(v.Notes, elasticNote(e))
 	}
 	v.Notes = append(v.Notes, warnings(job, time.Now())...)
+	if w := wouldBeUnlimited(b, client, job); w != "" {
+		v.Notes = append(v.Notes, w)
+	}
 	resp, _, err := client.API().Jobs().Validate(gated, (&api.WriteOptions{Namespace: v.Namespace}).WithContext(b.ctx))
 	if none := b.noNamespace(client, v.Namespace); none != nil {
 		v.Errors = append(v.Errors, none.Error())
