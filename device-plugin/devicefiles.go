@@ -43,9 +43,10 @@ func deviceNodes(root string, ds []gpu.Device) ([]*device.DeviceSpec, error) {
 		paths = append(paths, toolsNode)
 	}
 	for _, d := range ds {
-		if d.Minor >= 0 {
-			paths = append(paths, fmt.Sprintf("/dev/nvidia%d", d.Minor))
+		if d.Minor < 0 {
+			return nil, fmt.Errorf("device file of GPU %q: NVML does not report the GPU's minor number (config key reserve.device_nodes)", d.ID)
 		}
+		paths = append(paths, fmt.Sprintf("/dev/nvidia%d", d.Minor))
 		caps, err := capabilities(root, d)
 		if err != nil {
 			return nil, err

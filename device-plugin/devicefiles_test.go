@@ -51,7 +51,6 @@ func TestDeviceNodes(t *testing.T) {
 		{"two GPUs", driver, []gpu.Device{whole(3), whole(0)}, common + "nvidia3 nvidia0"},
 		{"profilers", tools, []gpu.Device{whole(0)}, common + "nvidia-uvm-tools nvidia0"},
 		{"no driver yet: Nomad says what is missing", nil, []gpu.Device{whole(0)}, common + "nvidia-uvm-tools nvidia0"},
-		{"a GPU without a number", driver, []gpu.Device{whole(-1)}, strings.TrimSpace(common)},
 		{"a MIG instance", caps, []gpu.Device{mig(0, 1, 0)}, common + "nvidia0 nvidia-caps/nvidia-cap12 nvidia-caps/nvidia-cap13"},
 		{"two of one GPU instance", caps, []gpu.Device{mig(0, 11, 1), mig(0, 1, 0)},
 			common + "nvidia0 nvidia-caps/nvidia-cap66 nvidia-caps/nvidia-cap68 nvidia-caps/nvidia-cap12 nvidia-caps/nvidia-cap13"},
@@ -72,6 +71,9 @@ func TestDeviceNodes(t *testing.T) {
 		if text := strings.Join(paths, " "); err != nil || text != tc.want {
 			t.Errorf("%s: %q, %v; want %q", tc.name, text, err, tc.want)
 		}
+	}
+	if _, err := deviceNodes(machine(t, driver), []gpu.Device{{ID: "GPU-x", Minor: -1}}); err == nil || !strings.Contains(err.Error(), `device file of GPU "GPU-x"`) {
+		t.Errorf("a GPU without a number: %v, want an error, because the task would start without its GPU", err)
 	}
 	if _, err := deviceNodes(machine(t, caps), []gpu.Device{mig(0, 9, 0)}); err == nil || !strings.Contains(err.Error(), `MIG instance "MIG-x": /proc/driver/nvidia-caps/mig-minors has no line "gpu0/gi9/access"`) {
 		t.Errorf("an instance without device files: %v", err)

@@ -69,8 +69,9 @@ func (p *Plugin) Fingerprint(ctx context.Context) (<-chan *device.FingerprintRes
 	if s.patience = cmp.Or(p.opts.Patience, firstWithin); len(p.roster.stored) > 0 && !p.scanned {
 		s.patience = max(s.patience, firstHangAfter)
 	}
-	if s.away = p.away(); s.away {
-		s.patience = 0 // no scan will follow
+	s.pause = max(0, time.Until(p.pausedUntil))
+	if s.away = p.away(); s.away || s.pause > 0 {
+		s.patience = 0 // no scan will follow soon
 	}
 	p.streams.Go(func() { s.run(ctx) })
 	return s.out, nil
@@ -87,6 +88,7 @@ type stream struct {
 	opened  time.Time
 	// patience is the maximum time that the first message waits for the first scan.
 	patience time.Duration
+	pause    time.Duration // time before the first scan, after crashes
 	// measures is nil unless this stream runs the scheduler. changed receives a value for each new
 	// result.
 	measures *measure.Scheduler
@@ -130,6 +132,7 @@ func (s *stream) run(ctx context.Context) {
 		helpers.Go(func() { s.keeper.Run(ctx) })
 	}
 	s.loop(ctx)
+	s.p.endOnRequest()
 	close(s.out)
 	cancel()
 	helpers.Wait()
@@ -144,7 +147,7 @@ func (s *stream) run(ctx context.Context) {
 func (s *stream) loop(ctx context.Context) {
 	first := time.NewTimer(s.patience)
 	defer first.Stop()
-	next := time.NewTimer(0)
+	next := time.NewTimer(s.pause)
 	defer next.Stop()
 	look := time.NewTimer(gpu.UntilTick(time.Now(), lookInterval))
 	defer look.Stop()
@@ -269,6 +272,7 @@ func (s *stream) look() bool {
 		s.scan()
 	}
 	s.p.restartForState()
+	s.p.calmLater(time.Now())
 	changed := s.followRelease()
 	return s.watch() || changed
 }

@@ -533,3 +533,81 @@ func TestIgnoredGPUsBeforeTheFirstScan(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 	})
 }
+
+// After three starts that ended in a crash, the plugin pauses for a minute before it uses the driver,
+// with its GPUs unhealthy. A process that ends on request, or after a minute, has not crashed.
+func TestPauseAfterCrashes(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		before func(t *testing.T, start func() *Plugin) // what the earlier processes did
+		pause  time.Duration
+	}{
+		{"two crashes", func(_ *testing.T, start func() *Plugin) { start(); start() }, 0},
+		{"three crashes", func(_ *testing.T, start func() *Plugin) { start(); start(); start() }, crashPause},
+		{"four crashes", func(_ *testing.T, start func() *Plugin) {
+			for range 4 {
+				start()
+				time.Sleep(crashPause)
+			}
+		}, crashPause},
+		{"crashes long ago", func(_ *testing.T, start func() *Plugin) {
+			start()
+			start()
+			start()
+			time.Sleep(crashCounts + time.Second)
+		}, 0},
+		{"an end on request", func(t *testing.T, start func() *Plugin) {
+			start()
+			start()
+			c, end := fingerprints(t, start())
+			next(t, c)
+			end()
+		}, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cfg := DefaultConfig()
+				cfg.StateDir = t.TempDir()
+				start := func() *Plugin {
+					p, s, _, _ := onStage(2, cfg)
+					if err := openStore(cfg.StateDir).saveInventory(s.inv); err != nil {
+						t.Fatal(err)
+					}
+					p.mu.Lock()
+					defer p.mu.Unlock()
+					p.ready()
+					return p
+				}
+				tc.before(t, start)
+				p, _, log, _ := onStage(2, cfg)
+				begin := time.Now()
+				c, end := fingerprints(t, p)
+				defer end()
+				got := next(t, c)
+				if d := got[0].Devices[1]; d.Healthy != (tc.pause == 0) || time.Since(begin) > 0 {
+					t.Errorf("first %+v after %s", d, time.Since(begin))
+				}
+				if _, err := p.Reserve([]string{"GPU-1"}); (err == nil) != (tc.pause == 0) {
+					t.Errorf("Reserve: %v", err)
+				}
+				if tc.pause > 0 {
+					time.Sleep(tc.pause - time.Second)
+					synctest.Wait()
+					if p.scanned || !strings.Contains(log.String(), "the plugin ended unexpectedly") {
+						t.Errorf("scanned %v during the pause; log\n%s", p.scanned, log)
+					}
+					got = next(t, c)
+				}
+				if took := time.Since(begin); !got[0].Devices[1].Healthy || took != tc.pause {
+					t.Errorf("%+v after %s, want it healthy after %s", got[0].Devices[1], took, tc.pause)
+				}
+				time.Sleep(leastUptime + time.Second)
+				synctest.Wait()
+				var kept starts
+				if found, err := openStore(cfg.StateDir).Read(startsFile, &kept); !found || err != nil || len(kept.Starts) > 0 {
+					t.Errorf("after a minute of use: starts %v (%v), want none", kept.Starts, err)
+				}
+			})
+		})
+	}
+}

@@ -100,12 +100,16 @@ type Plugin struct {
 	nodeOnly  *profile.Profile // profile of this node's GPUs alone, for hysteresis
 	view      view             // the last view
 	driver    driverUse
-	endingUse bool          // endDriverUse is running
-	scanned   bool          // a scan has ended, successfully or not
-	known     chan struct{} // closed once the node's GPUs are known
-	missing   string        // last logged reason why there is no driver
-	warned    map[string]bool
-	toldXid   map[string]time.Time // when an error was last logged, by GPU and Xid
+	endingUse bool // endDriverUse is running
+	scanned   bool // a scan has ended, successfully or not
+	begun     bool // the start of this process is stored
+	calmed    bool // it is stored that this process did not crash
+	// pausedUntil is the end of the pause after several crashes; zero without a pause.
+	pausedUntil time.Time
+	known       chan struct{} // closed once the node's GPUs are known
+	missing     string        // last logged reason why there is no driver
+	warned      map[string]bool
+	toldXid     map[string]time.Time // when an error was last logged, by GPU and Xid
 }
 
 // New returns a plugin with the default configuration. New does nothing else, because Nomad starts
@@ -187,6 +191,7 @@ func (p *Plugin) ready() {
 		p.store, p.stateless = openStore(""), true
 	}
 	p.store.as, _ = os.Stat(string(p.store.Dir))
+	p.begin(time.Now())
 	kept, err := p.store.load()
 	if err != nil {
 		p.log.Warn("stored faults are lost", "error", err)

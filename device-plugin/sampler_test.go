@@ -163,6 +163,17 @@ func TestStatisticWithoutAMaximum(t *testing.T) {
 	}
 }
 
+// The statistic says what is wrong with a GPU, even if the GPU still gets jobs.
+func TestHealthStatistic(t *testing.T) {
+	for want, v := range map[string]verdict{"healthy": {healthy: true}, "xid:79": {reason: "xid:79"}, "degraded:pcie": {healthy: true, degraded: []string{"pcie"}}} {
+		view, set := view{verdicts: map[string]verdict{"GPU-0": v}}, statistics{}
+		view.speed(set, "GPU-0")
+		if got := *set["Health"].StringVal; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 // counting counts the scans, each of which takes a moment.
 type counting struct {
 	stage

@@ -4,6 +4,7 @@
 package deviceplugin
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"time"
@@ -269,9 +270,6 @@ func (v *view) speed(st statistics, id string) {
 		st.integer("Variability class "+string(c), &class, "", "The GPU's speed for jobs of this application class: 1 is the fastest class, 5 the slowest")
 		st.number("Variability score "+string(c), &score, "", "Time relative to the median GPU of the model")
 	}
-	health := "healthy"
-	if r := v.verdicts[id].reason; r != "" {
-		health = r
-	}
-	st.text("Health", &health, "Why the GPU is unhealthy")
+	health := cmp.Or(v.verdicts[id].description(), "healthy")
+	st.text("Health", &health, "Why the GPU is unhealthy or degraded")
 }

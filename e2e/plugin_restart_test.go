@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nomad-pal/nomad-pal/device-plugin/nvml/nvmltest"
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 	"github.com/nomad-pal/nomad-pal/e2e/cluster/clustertest"
 )
@@ -84,10 +85,19 @@ func TestPluginReplacedWhileItMeasures(t *testing.T) {
 	if err := node.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	box.untilNoCrash(t, c, "the plugin has ended with its agent")
 	if err := node.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	kept("after the configuration changed")
+	if err := node.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	box.untilNoCrash(t, c, "the plugin has ended with the killed agent")
+	if err := node.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	kept("after the agent was killed")
 
 	register(t, c, gpuJob("rest", 3))
 	if rest := deviceIDs(running(t, c, "rest")); len(rest) != 3 || slices.Contains(rest, mine[0]) || slices.Contains(rest, bad) {
@@ -152,6 +162,18 @@ func (b *measuringBox) measureSlowly(t *testing.T, c *cluster.Cluster, ids []str
 	})
 }
 
+// untilNoCrash waits until the plugin has stored that it did not crash.
+func (b *measuringBox) untilNoCrash(t *testing.T, c *cluster.Cluster, what string) {
+	t.Helper()
+	clustertest.Until(t, c, what, func(context.Context) (string, error) {
+		data, err := os.ReadFile(filepath.Join(b.stateDir, "starts.json"))
+		if err != nil || !strings.Contains(string(data), `"starts": []`) && !strings.Contains(string(data), `"starts":[]`) {
+			return string(data), err
+		}
+		return "", nil
+	})
+}
+
 // killMeasuringPlugin kills the plugin, and checks that no measurement outlives it.
 func killMeasuringPlugin(t *testing.T, c *cluster.Cluster, node *cluster.Agent, ids []string) {
 	t.Helper()
@@ -182,4 +204,30 @@ func childrenThatMeasure(t *testing.T, gpus []string) (pids []string) {
 		}
 	}
 	return pids
+}
+
+// If the driver's library crashes the plugin again and again, the plugin reports its GPUs as
+// unhealthy, and waits between two attempts, although Nomad starts it again at once.
+func TestPluginWhoseDriverCrashes(t *testing.T) {
+	onlyLong(t)
+	t.Parallel()
+	box := newGPUBox(t, nvmltest.H200(2), "")
+	c := clustertest.Start(t, cluster.Options{HeartbeatTTL: cluster.NeverLost, Clients: []cluster.Client{box.Client}})
+	node := c.Clients()[0]
+	untilGPUs(t, c, node.Name, "two GPUs", count(2))
+	box.set("sys", "crash", "1")
+	untilGPUs(t, c, node.Name, "unhealthy GPUs", func(got map[string]string) bool {
+		return got[box.uuid(0)] == "driver-not-answering" && got[box.uuid(1)] == "driver-not-answering"
+	})
+	log, err := os.ReadFile(node.LogPath())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(log), "plugin process exited: plugin=nvidia-gpu"); n < 3 || n > 5 {
+		t.Errorf("the plugin crashed %d times before it waited, want about 3", n)
+	}
+	box.set("sys", "crash", "")
+	untilGPUs(t, c, node.Name, "healthy GPUs", func(got map[string]string) bool {
+		return got[box.uuid(0)] == "healthy" && got[box.uuid(1)] == "healthy"
+	})
 }

@@ -13,7 +13,7 @@
 // makes all calls for a GPU return GPU_IS_LOST, "hang 1" makes them wait until
 // the line is gone. "sys event.<n> GPU TYPE DATA GI" are events, delivered in
 // the order of n, each once; "sys init CODE" fails initialization, and with it
-// every call. "sys call_us N" makes every call compute for N microseconds, so that
+// every call. "sys crash 1" crashes the process at a call for a GPU. "sys call_us N" makes every call compute for N microseconds, so that
 // the CPU time of an idle plugin is realistic.
 
 #define _GNU_SOURCE
@@ -145,6 +145,7 @@ static int gate(const char *function, const dev *d) {
 	hang("sys");
 	if (num("sys", "call_us", &v) == SUCCESS) busy(v);
 	if (!d) return SUCCESS;
+	if (num("sys", "crash", &v) == SUCCESS) raise(SIGSEGV);
 	snprintf(gpu, sizeof gpu, "gpu%d", d->gpu);
 	hang(gpu);
 	if (num(gpu, "lost", &v) == SUCCESS && v) return LOST;
