@@ -14,7 +14,7 @@ job "pipeline" {
   }
 
   meta {
-    pal_after    = "prepare,train"
+    pal_after    = "prepare,train" # "any:train": however train ends; "notok:train": only if it does not succeed
     pal_deadline = "6h" # or a date and time: "2026-11-25T18:00:00Z"
     pal_duration = "1h"
   }

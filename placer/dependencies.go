@@ -11,18 +11,15 @@ import (
 	"slices"
 	"time"
 
-	"github.com/hashicorp/nomad/api"
-
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
-	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// A job with pal_after enters the queue only after the jobs that pal_after names have succeeded.
-// The named jobs need not have GPUs, so the placer asks Nomad about each of them. The placer asks
+// A job with pal_after enters the queue only after the jobs that pal_after names have ended in the
+// required way. The named jobs need not have GPUs, so the placer asks Nomad about each of them. The placer asks
 // once at first, after each event that reports a change of the job, and after each full read.
 
 const (
@@ -31,29 +28,31 @@ const (
 	// one cycle asks.
 	dependencyPoll  = 5 * time.Second
 	dependencyBatch = 256
-	// Nomad forgets a job some hours after its end. So the placer stores the success of the job
-	// until every job that waited for it has ended. A waiting job may start, be preempted, and be
+	// Nomad forgets a job some hours after its end. So the placer stores how the job ended until
+	// every job that waited for it has ended. A waiting job may start, be preempted, and be
 	// edited, and the placer then checks its pal_after again. maxFinishedKept is the maximum number
-	// of stored successes.
+	// of stored ends.
 	maxFinishedKept = 4000
 )
 
-// checkDependencies finds out which jobs still wait for the jobs in their pal_after. For each job
-// that no longer waits, checkDependencies finds out when the last job in its pal_after finished.
-// atMost limits the number of jobs about which checkDependencies asks Nomad.
+// checkDependencies finds out which jobs still wait for the jobs in their pal_after, or for their
+// pal_begin. For each job that no longer waits, checkDependencies finds out when its wait ended. atMost limits the number of jobs about which checkDependencies asks Nomad.
 func (p *Placer) checkDependencies(ctx context.Context, now time.Time, atMost int) {
 	f := &p.m.Dependencies
-	kept, wanted, waits := map[cluster.JobKey]bool{}, map[cluster.JobKey]bool{}, map[*model.Tracked][]cluster.JobKey{}
+	kept, wanted, waits := map[cluster.JobKey]bool{}, map[cluster.JobKey]bool{}, map[*model.Tracked][]model.Predecessor{}
 	for _, t := range p.m.Sorted() {
 		t.After, t.Eligible = nil, time.Time{}
-		keys, waiting := t.Dependencies(), t.WaitsForOthers()
-		if waiting && len(keys) > 0 {
-			waits[t] = keys
+		before, waiting := t.Predecessors(), t.WaitsForOthers()
+		if waiting {
+			t.AwaitBegin(now)
 		}
-		for _, k := range keys {
-			kept[k] = true
-			if waiting || f.Known[k].Heard > 0 { // after a reported change, k may run again
-				wanted[k] = true
+		if waiting && len(before) > 0 {
+			waits[t] = before
+		}
+		for _, b := range before {
+			kept[b.Key] = true
+			if waiting || f.Known[b.Key].Heard > 0 { // after a reported change, the job may run again
+				wanted[b.Key] = true
 			}
 		}
 	}
@@ -64,23 +63,26 @@ func (p *Placer) checkDependencies(ctx context.Context, now time.Time, atMost in
 	maps.DeleteFunc(f.Known, func(k cluster.JobKey, _ model.Dependency) bool { return !kept[k] })
 	p.queryDependencies(ctx, wanted, now, atMost)
 	inCircle := p.circles(waits)
-	for t, keys := range waits {
+	for t, before := range waits {
 		var after reason.Reason
-		for _, k := range keys {
-			of := f.Known[k]
-			if next, ok := inCircle[t.Key]; ok && next == k { // a circle comes before all other reasons
-				after = reason.Reason{Kind: reason.InCircle, Jobs: []string{k.String()}}
+		for _, b := range before {
+			of := f.Known[b.Key]
+			if next, ok := inCircle[t.Key]; ok && next == b.Key { // a circle comes before all other reasons
+				after = reason.Reason{Kind: reason.InCircle, Jobs: []string{b.Key.String()}}
 			}
-			if of.Finished.IsZero() {
-				after = after.Or(comesAfter(k, of.Why.Or(reason.Reason{Kind: reason.AheadChecked})))
-			} else if of.Finished.After(t.Eligible) {
-				t.Eligible = of.Finished
+			if why := of.Unmet(b.End); !why.IsZero() {
+				after = after.Or(b.Reason(why))
+			} else if of.Ended.After(t.Eligible) {
+				t.Eligible = of.Ended
 			}
 		}
-		for _, k := range keys { // always name a missing job, because its name may be misspelled
-			if _, circle := inCircle[t.Key]; !circle && isMissing(f.Known[k].Why) && !slices.ContainsFunc(after.Because, isMissing) {
-				after = after.And(comesAfter(k, f.Known[k].Why))
+		for _, b := range before { // always name a missing job, because its name may be misspelled
+			if _, circle := inCircle[t.Key]; !circle && isMissing(f.Known[b.Key].Why) && !slices.ContainsFunc(after.Because, isMissing) {
+				after = after.And(b.Reason(f.Known[b.Key].Why))
 			}
+		}
+		if t.After != nil {
+			after = after.And(*t.After)
 		}
 		if !after.IsZero() {
 			t.After = &after
@@ -88,19 +90,13 @@ func (p *Placer) checkDependencies(ctx context.Context, now time.Time, atMost in
 	}
 }
 
-// comesAfter returns the reason "job k must succeed first". why is the state of job k, which
-// becomes part of the reason.
-func comesAfter(k cluster.JobKey, why reason.Reason) reason.Reason {
-	return reason.Reason{Kind: reason.ComesAfter, Jobs: []string{k.String()}}.Over(why)
-}
-
-// isMissing reports whether the reason is that Nomad does not have the job that must succeed first.
+// isMissing reports whether the reason is that Nomad does not have the job that must end first.
 func isMissing(why reason.Reason) bool { return why.Kind == reason.AheadMissing }
 
 // circles returns the jobs that wait for each other in a circle, so that none of them can start.
 // The map contains, for each of these jobs, the next job in the circle, for which it waits. If
 // several circles share jobs, circles finds at least one of them.
-func (p *core) circles(waits map[*model.Tracked][]cluster.JobKey) map[cluster.JobKey]cluster.JobKey {
+func (p *core) circles(waits map[*model.Tracked][]model.Predecessor) map[cluster.JobKey]cluster.JobKey {
 	found, seen := map[cluster.JobKey]cluster.JobKey{}, map[cluster.JobKey]bool{}
 	var path []cluster.JobKey
 	at := map[cluster.JobKey]int{} // on the path
@@ -118,8 +114,8 @@ func (p *core) circles(waits map[*model.Tracked][]cluster.JobKey) map[cluster.Jo
 		}
 		seen[k], at[k], path = true, len(path), append(path, k)
 		for _, next := range waits[t] {
-			if p.m.Dependencies.Known[next].Finished.IsZero() {
-				visit(next)
+			if p.m.Dependencies.Known[next.Key].Ended.IsZero() {
+				visit(next.Key)
 			}
 		}
 		path = path[:len(path)-1]
@@ -142,7 +138,7 @@ func (p *core) queryDependencies(ctx context.Context, wanted map[cluster.JobKey]
 	for k := range wanted {
 		if t := p.m.Jobs[k]; t != nil {
 			was := f.Known[k]
-			f.Known[k] = model.Dependency{Why: ahead(t), Heard: was.Heard, Purged: was.Purged}
+			f.Known[k] = t.AsDependency(was, now)
 		} else if !now.Before(f.Known[k].Due) {
 			keys = append(keys, k)
 		}
@@ -154,13 +150,15 @@ func (p *core) queryDependencies(ctx context.Context, wanted map[cluster.JobKey]
 	keys = keys[:min(len(keys), atMost)]
 	found, errs := make([]model.Dependency, len(keys)), make([]error, len(keys))
 	key := func(k cluster.JobKey) cluster.JobKey { return k }
-	inParallel(callsFor(keys, key, func(i int, k cluster.JobKey) { found[i], errs[i] = p.readDependency(ctx, k, f.Known[k]) }))
+	inParallel(callsFor(keys, key, func(i int, k cluster.JobKey) {
+		found[i], errs[i] = query.ReadDependency(ctx, p.nomad, k, f.Known[k], now)
+	}))
 	for i, k := range keys {
 		if errs[i] != nil {
 			if ctx.Err() != nil {
 				return
 			}
-			if found[i] = f.Known[k]; found[i].Finished.IsZero() {
+			if found[i] = f.Known[k]; found[i].Ended.IsZero() {
 				found[i].Why = reason.Reason{Kind: reason.AheadUnread, Cause: errs[i].Error()}
 			}
 		}
@@ -168,61 +166,11 @@ func (p *core) queryDependencies(ctx context.Context, wanted map[cluster.JobKey]
 		case errs[i] != nil:
 		case found[i].Heard > 0:
 			found[i].Due = now // in the next cycle, because Nomad will soon show the change
-		case f.Listens:
+		case f.Listens && found[i].Why.Kind != reason.AheadRuns: // no event would report that tasks of a dead job have ended
 			found[i].Due = time.Unix(math.MaxInt32, 0) // never, unless an event reports a change
 		}
 		f.Known[k] = found[i]
 	}
-}
-
-// ahead returns the state of a tracked job that has not succeeded yet and for which other jobs
-// wait.
-func ahead(t *model.Tracked) reason.Reason {
-	switch {
-	case !t.GaveUp().IsZero():
-		return reason.Reason{Kind: reason.AheadFailed}
-	case t.Refused != nil:
-		return reason.Reason{Kind: reason.AheadRejected}
-	case *t.Job.Type != api.JobTypeBatch:
-		return reason.Reason{Kind: reason.AheadEndless, Cause: *t.Job.Type}
-	case t.Nomad == gang.Running || t.Nomad == gang.Starting:
-		return reason.Reason{Kind: reason.AheadRuns}
-	}
-	return reason.Reason{Kind: reason.AheadWaits}
-}
-
-// readDependency reads the state of a job that must succeed first. had is the last known state.
-// readDependency returns had if Nomad does not yet show a change that an event reported.
-func (p *core) readDependency(ctx context.Context, k cluster.JobKey, had model.Dependency) (model.Dependency, error) {
-	job, err := p.nomad.Job(ctx, k)
-	switch {
-	case err != nil, had.Outdated(job):
-		return had, err
-	case job == nil && !had.Finished.IsZero():
-		return model.Dependency{Finished: had.Finished}, nil // Nomad has forgotten the job by now
-	case !cluster.NeverFinishes(job).IsZero():
-		return model.Dependency{Why: cluster.NeverFinishes(job)}, nil
-	case !cluster.Dead(job):
-		return model.Dependency{Why: reason.Reason{Kind: reason.AheadGoesOn}}, nil
-	}
-	as, err := p.nomad.JobAllocs(ctx, k)
-	if err != nil {
-		return had, err
-	}
-	if at, ok := gang.FinishedWell(job, as); ok {
-		return model.Dependency{Finished: at}, nil
-	}
-	if rewrite.Stopped(job) {
-		versions, err := p.nomad.Versions(ctx, k)
-		if err != nil {
-			return had, err
-		}
-		if at, ok := gang.FinishedEarlier(job, as, versions); ok {
-			return model.Dependency{Finished: at}, nil
-		}
-		return model.Dependency{Why: reason.Reason{Kind: reason.AheadStopped}}, nil
-	}
-	return model.Dependency{Why: reason.Reason{Kind: reason.AheadFailed}}, nil
 }
 
 // readFinished reads once which finished jobs earlier placers stored in Nomad. Until readFinished
@@ -237,7 +185,11 @@ func (p *Placer) readFinished(ctx context.Context, now time.Time) {
 		return
 	}
 	for _, j := range kept {
-		f.Known[cluster.JobKey{Namespace: j.Namespace, ID: j.Job}] = model.Dependency{Finished: j.At}
+		of := model.Dependency{Ended: j.At, Failed: j.Failed}
+		if j.Failed {
+			of.Why = reason.Reason{Kind: reason.AheadFailed}
+		}
+		f.Known[cluster.JobKey{Namespace: j.Namespace, ID: j.Job}] = of
 	}
 	f.Loaded, p.finishedSaved = true, kept
 }
@@ -251,12 +203,12 @@ func (p *journal) finishedDue(now time.Time) *dueWrite {
 	}
 	var list []store.Finished
 	for _, k := range slices.SortedFunc(maps.Keys(f.Known), cluster.JobKey.Compare) {
-		if at := f.Known[k].Finished; !at.IsZero() && len(list) < maxFinishedKept {
-			list = append(list, store.Finished{Namespace: k.Namespace, Job: k.ID, At: at})
+		if of := f.Known[k]; !of.Ended.IsZero() && len(list) < maxFinishedKept {
+			list = append(list, store.Finished{Namespace: k.Namespace, Job: k.ID, At: of.Ended, Failed: of.Failed})
 		}
 	}
 	if slices.EqualFunc(list, p.finishedSaved, func(a, b store.Finished) bool {
-		return a.Namespace == b.Namespace && a.Job == b.Job && a.At.Equal(b.At)
+		return a.Namespace == b.Namespace && a.Job == b.Job && a.At.Equal(b.At) && a.Failed == b.Failed
 	}) {
 		return nil
 	}

@@ -42,6 +42,7 @@ const (
 	Held         Kind = "held"          // a user has put the job on hold
 	ComesAfter   Kind = "after"         // the job comes after another job
 	InCircle     Kind = "after-circle"  // the other job also comes after this job
+	Begins       Kind = "begins"        // the job does not start before its pal_begin
 	Provided     Kind = "after-planned" // a planned job comes after other jobs
 	StillEnding  Kind = "ending"        // the job's old members have not ended
 	BeingRead    Kind = "being-read"    // the placer has not read all data of the job yet
@@ -143,17 +144,18 @@ const (
 	NoMoreRuns    Kind = "no-more-runs"  // the job is parameterized or periodic, and was stopped
 
 	// States of a job that the present job must wait for (pal_after).
-	AheadFailed   Kind = "it-failed"
-	AheadRejected Kind = "it-is-rejected"
-	AheadEndless  Kind = "it-never-ends"
-	AheadRuns     Kind = "it-runs"
-	AheadWaits    Kind = "it-waits"
-	AheadMissing  Kind = "it-is-not-there"
-	AheadTemplate Kind = "it-is-a-template"
-	AheadGoesOn   Kind = "it-goes-on"
-	AheadStopped  Kind = "it-was-stopped"
-	AheadUnread   Kind = "it-cannot-be-read"
-	AheadChecked  Kind = "it-is-checked"
+	AheadFailed    Kind = "it-failed"
+	AheadRejected  Kind = "it-is-rejected"
+	AheadEndless   Kind = "it-never-ends"
+	AheadRuns      Kind = "it-runs"
+	AheadWaits     Kind = "it-waits"
+	AheadMissing   Kind = "it-is-not-there"
+	AheadTemplate  Kind = "it-is-a-template"
+	AheadGoesOn    Kind = "it-goes-on"
+	AheadStopped   Kind = "it-was-stopped"
+	AheadUnread    Kind = "it-cannot-be-read"
+	AheadChecked   Kind = "it-is-checked"
+	AheadSucceeded Kind = "it-succeeded"
 
 	// What can be done about a reason.
 	WiderFits     Kind = "fits-farther-apart" // the job would fit without pal_locality
@@ -273,12 +275,13 @@ var ofWaiting = map[Kind]writer{
 		return because(r, "held"+by(r.Cause)+" since "+Moment(r.Until)+" (to lift the hold: nomad-pal hold -lift <job>)")
 	},
 	ComesAfter: func(r Reason) string {
-		return "comes after " + names(r.Jobs) + " (pal_after): " + list(r.Because, ", ")
+		return comesAfter(r) + ": " + list(r.Because, ", ")
 	},
 	InCircle: func(r Reason) string {
 		return "comes after " + names(r.Jobs) + " (pal_after), which comes after this job, so the jobs wait for each other; run one of these jobs again without pal_after"
 	},
-	Provided: func(r Reason) string { return "the job also comes after " + names(r.Jobs) + " (pal_after)" },
+	Provided: func(r Reason) string { return "the job also " + comesAfter(r) },
+	Begins:   func(r Reason) string { return "the job does not start before " + Moment(r.Until) + " (pal_begin)" },
 	StillEnding: func(r Reason) string {
 		return Counted(r.Have, "member is still stopping and holds its GPUs", "members are still stopping and hold their GPUs")
 	},
@@ -493,17 +496,18 @@ var ofEnd = map[Kind]writer{
 
 // ofAhead writes the states of a job that other jobs wait for.
 var ofAhead = map[Kind]writer{
-	AheadFailed:   say("that job has failed; run it again"),
-	AheadRejected: say("that job is rejected"),
-	AheadEndless:  func(r Reason) string { return "a " + r.Cause + " job never finishes" },
-	AheadRuns:     say("that job is running"),
-	AheadWaits:    say("that job has not started"),
-	AheadMissing:  say("Nomad has no such job (purged, garbage-collected, or not yet registered?)"),
-	AheadTemplate: say("that job is parameterized or periodic, and never ends; give the id of one of its runs"),
-	AheadGoesOn:   say("that job has not ended"),
-	AheadStopped:  say("that job was stopped before it finished; run it again"),
-	AheadUnread:   func(r Reason) string { return "cannot read that job from Nomad: " + r.Cause },
-	AheadChecked:  say("the placer is checking whether that job has finished"),
+	AheadFailed:    say("that job has failed; run it again"),
+	AheadRejected:  say("that job is rejected"),
+	AheadEndless:   func(r Reason) string { return "a " + r.Cause + " job never finishes" },
+	AheadRuns:      say("that job is running"),
+	AheadWaits:     say("that job has not started"),
+	AheadMissing:   say("Nomad has no such job (purged, garbage-collected, or not yet registered?)"),
+	AheadTemplate:  say("that job is parameterized or periodic, and never ends; give the id of one of its runs"),
+	AheadGoesOn:    say("that job has not ended"),
+	AheadStopped:   say("that job was stopped before it finished; run it again"),
+	AheadUnread:    func(r Reason) string { return "cannot read that job from Nomad: " + r.Cause },
+	AheadChecked:   say("the placer is checking whether that job has finished"),
+	AheadSucceeded: say("that job has succeeded; cancel this job, or run this job again without that job in pal_after"),
 }
 
 // ofRemedies writes what can be done about a reason.
@@ -758,13 +762,22 @@ func ending(r Reason) string {
 	return "; " + Counted(r.Doing.Ending, "is still stopping and holds its GPUs", "are still stopping and hold their GPUs")
 }
 
-// provided says which jobs must have succeeded before a planned job could start: "if default/a had
+// provided says which jobs must have ended before a planned job could start: "if default/a had
 // succeeded".
 func provided(r Reason, word string) string {
-	if len(r.Jobs) == 0 {
+	var all []string
+	for _, p := range r.Because {
+		all = append(all, names(p.Jobs)+map[string]string{"": " had succeeded", "any": " had ended", "notok": " had failed"}[p.End])
+	}
+	if len(all) == 0 {
 		return ""
 	}
-	return " " + word + " " + names(r.Jobs) + " had succeeded (pal_after)"
+	return " " + word + " " + names(all) + " (pal_after)"
+}
+
+// comesAfter says which jobs must end before a job can start, and how.
+func comesAfter(r Reason) string {
+	return "comes after " + map[string]string{"any": "the end of ", "notok": "a failure of "}[r.End] + names(r.Jobs) + " (pal_after)"
 }
 
 // names lists jobs.

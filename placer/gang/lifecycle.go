@@ -141,8 +141,8 @@ type known struct {
 	Target   *pal.Placement
 	position position
 
-	// eligible is the time when the last job of the gang's pal_after succeeded, or zero if the gang
-	// has no pal_after.
+	// eligible is the time when the gang's wait for pal_after and pal_begin ended, or zero if the
+	// gang has neither hint.
 	eligible time.Time
 }
 

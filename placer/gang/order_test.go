@@ -21,7 +21,7 @@ func TestOrderHints(t *testing.T) {
 	nanos := submitted.UnixNano()
 	job.ParentID, job.SubmitTime = &parent, &nanos
 	g := new(Of(Observed{Key: cluster.KeyOf(job), Job: job, Nomad: Waiting}))
-	g.Request.Hints, g.eligible = rewrite.Hints{Parallel: 16, Within: time.Hour, Duration: time.Minute}, submitted.Add(time.Minute)
+	g.Request.Hints, g.eligible = rewrite.Hints{Parallel: 16, Deadline: rewrite.Moment{Within: time.Hour}, Duration: time.Minute}, submitted.Add(time.Minute)
 	j := g.QueueJob(0)
 	if j.Array != "default/sweep" || j.Name != "default/sweep" || j.Estimate != time.Minute || j.ArrayParallel != 16 || j.Deadline != QueueTime(submitted.Add(time.Hour)) || j.Submitted != QueueTime(submitted.Add(time.Minute)) {
 		t.Errorf("in the queue: %+v", j)

@@ -128,7 +128,7 @@ func (g *memory) dequeue() []Effect {
 
 // waitInQueue tells the queue about a gang that is not running. A gang that must not start now
 // stays out of the queue, because in the queue it would block the gangs behind it. A gang must not
-// start while it backs off after a failure or waits for the jobs in its pal_after, or if it may
+// start while it backs off after a failure or waits for its pal_after or pal_begin, or if it may
 // have finished already.
 func (g *Lifecycle) waitInQueue(e Event, w World) []Effect {
 	out := g.hasStopped(w)
@@ -250,8 +250,8 @@ func (g *memory) settle() []Effect {
 }
 
 // AsksSince returns the time when the job began to request GPUs. Usually the job began to request
-// GPUs when the author registered it. If the job's pal_after succeeded later, AsksSince returns the
-// time of that success.
+// GPUs when the author registered it. If the job's wait for pal_after and pal_begin ended later,
+// AsksSince returns the end of that wait.
 func (g *known) AsksSince() time.Time {
 	if submitted := g.Submitted(); submitted.After(g.eligible) {
 		return submitted
@@ -263,7 +263,7 @@ func (g *known) AsksSince() time.Time {
 // deadline. A deadline that is a duration counts from the author's registration, not from the time
 // when the placer first saw the job.
 func (g *known) deadline() time.Duration {
-	at, ok := g.Request.Hints.DeadlineOf(g.Submitted())
+	at, ok := g.Request.Hints.Deadline.For(g.Submitted())
 	if !ok {
 		return 0
 	}

@@ -34,6 +34,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/request"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // Model is everything that the placer knows at one moment. See the package comment.
@@ -281,10 +282,34 @@ type Dependency struct {
 	// Nomad has no such job is outdated, too, unless Purged is true.
 	Heard  uint64
 	Purged bool
-	// Finished is the time when the job succeeded, or zero if the job has not succeeded. If
-	// Finished is zero, Why describes the job's state.
-	Finished time.Time
-	Why      reason.Reason
+	// Ended is the time when the job ended, or zero if the job has not ended. Failed is true if the
+	// job ended without success. Unless the job succeeded, Why describes the job's state.
+	Ended  time.Time
+	Failed bool
+	Why    reason.Reason
+}
+
+// Unmet returns why a job that comes after d must wait, or no reason if d has ended in the given
+// way.
+func (d Dependency) Unmet(end rewrite.End) reason.Reason {
+	switch {
+	case d.Ended.IsZero():
+		return d.Why.Or(reason.Reason{Kind: reason.AheadChecked})
+	case end == rewrite.AnyEnd, d.Failed == (end == rewrite.Failure):
+		return reason.Reason{}
+	case d.Failed:
+		return d.Why
+	}
+	return reason.Reason{Kind: reason.AheadSucceeded}
+}
+
+// FailedBy returns the dependency after the job has failed, as of now. A failure that was already
+// known keeps its time.
+func (d Dependency) FailedBy(now time.Time, why reason.Reason) Dependency {
+	if d.Failed {
+		now = d.Ended
+	}
+	return Dependency{Ended: now, Failed: true, Why: why}
 }
 
 // Hear applies an event. Hear reports whether the event concerns a job in pal_after that was
@@ -334,8 +359,9 @@ type Tracked struct {
 	// job waits, and whether a change by the author was overwritten.
 	PassedOver        bool
 	EvaluationQueries EvaluationQueries
-	// After names an unfinished job from the job's pal_after. After is nil if all jobs in pal_after
-	// have finished. Eligible is the time when the last job in pal_after finished.
+	// After names a job from the job's pal_after that has not ended as it must, or a pal_begin in
+	// the future. After is nil if the job need not wait for these hints any longer. Eligible is the
+	// time since when it need not.
 	After    *reason.Reason
 	Eligible time.Time
 	// ProgressTrouble is the reason why the placer does not know the progress of a job that should
@@ -434,16 +460,65 @@ type EvaluationQueries struct {
 	Count int
 }
 
-// Dependencies returns the jobs in the job's pal_after.
-func (t *Tracked) Dependencies() (keys []cluster.JobKey) {
-	for _, id := range t.Request.Hints.Jobs() {
-		keys = append(keys, cluster.JobKey{Namespace: t.Key.Namespace, ID: id})
-	}
-	return keys
+// Predecessor is a job in the pal_after of another job, and how it must end.
+type Predecessor struct {
+	Key cluster.JobKey
+	End rewrite.End
 }
 
-// WaitsForOthers reports whether a job still waits for jobs in its pal_after. A job that has
-// already run no longer waits for other jobs, unless its author edits it.
+// Reason returns why the other job must wait for the predecessor, or no reason if why is none.
+func (p Predecessor) Reason(why reason.Reason) reason.Reason {
+	if why.IsZero() {
+		return why
+	}
+	return reason.Reason{Kind: reason.ComesAfter, Jobs: []string{p.Key.String()}, End: string(p.End)}.Over(why)
+}
+
+// Predecessors returns the jobs in the job's pal_after.
+func (t *Tracked) Predecessors() (all []Predecessor) {
+	for _, p := range t.Request.Hints.Predecessors() {
+		all = append(all, Predecessor{cluster.JobKey{Namespace: t.Key.Namespace, ID: p.ID}, p.End})
+	}
+	return all
+}
+
+// AwaitBegin sets After until the job's pal_begin has come, and Eligible to this time.
+func (t *Tracked) AwaitBegin(now time.Time) {
+	at, ok := t.Request.Hints.Begin.For(t.Submitted())
+	if ok {
+		t.Eligible = at
+	}
+	if ok && at.After(now) {
+		t.After = &reason.Reason{Kind: reason.Begins, Until: at}
+	}
+}
+
+// AsDependency returns the state of a tracked job for which other jobs wait. was is the last known
+// state.
+func (t *Tracked) AsDependency(was Dependency, now time.Time) Dependency {
+	of := Dependency{Why: t.ahead()}
+	if !t.GaveUp().IsZero() {
+		of = was.FailedBy(now, reason.Reason{Kind: reason.AheadFailed})
+	}
+	of.Heard, of.Purged = was.Heard, was.Purged
+	return of
+}
+
+// ahead returns the state of a tracked job that has not ended.
+func (t *Tracked) ahead() reason.Reason {
+	switch {
+	case t.Refused != nil:
+		return reason.Reason{Kind: reason.AheadRejected}
+	case *t.Job.Type != api.JobTypeBatch:
+		return reason.Reason{Kind: reason.AheadEndless, Cause: *t.Job.Type}
+	case t.Nomad == gang.Running || t.Nomad == gang.Starting:
+		return reason.Reason{Kind: reason.AheadRuns}
+	}
+	return reason.Reason{Kind: reason.AheadWaits}
+}
+
+// WaitsForOthers reports whether a job still waits for jobs in its pal_after, or for its pal_begin.
+// A job that has already run no longer waits for them, unless its author edits it.
 func (t *Tracked) WaitsForOthers() bool {
 	return t.Nomad == gang.Waiting && t.Refused == nil && len(t.Pins.Groups) == 0
 }

@@ -4,7 +4,10 @@
 package query_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -12,12 +15,14 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
@@ -385,18 +390,145 @@ func TestPlanAfter(t *testing.T) {
 			}
 		}
 		w.Submit(bed.Gang{Name: "web", Ungated: true, Service: true, Change: withoutGPUs})
+		w.Submit(bed.Gang{Name: "ends", Ungated: true, Runs: time.Second, Change: withoutGPUs})
+		for _, id := range []string{"fails", "fails-too"} {
+			w.Submit(bed.Gang{Name: id, Ungated: true, Runs: time.Second, Exit: 1, Change: withoutGPUs})
+		}
 		w.RunFor(5 * time.Second)
 		for after, want := range map[string]string{
-			"trian": "comes after default/trian (pal_after): Nomad has no such job",
-			"web":   "comes after default/web (pal_after): a service job never finishes",
+			"trian":                          "comes after default/trian (pal_after): Nomad has no such job",
+			"web":                            "comes after default/web (pal_after): a service job never finishes",
+			"fails":                          "comes after default/fails (pal_after): that job has failed; run it again",
+			"notok:ends":                     "comes after a failure of default/ends (pal_after): that job has succeeded; cancel this job, or run this job again without that job in pal_after",
+			"any:fails,notok:fails-too,ends": "would start now if default/train and default/ends had succeeded, default/fails had ended and default/fails-too had failed (pal_after)",
 		} {
 			job := bed.Gang{Name: "report", GPUs: 2, Meta: map[string]string{"pal_after": "train," + after}}.Job()
 			cluster.Canonicalize(job)
 			e, err := snapshot(w).Plan(w.T.Context(), job)
-			if err != nil || e.State != gang.Waiting || !strings.HasPrefix(e.Reason.String(), want) {
-				t.Errorf("after %s: %+v, %v", after, e, err)
+			if err != nil || (e.State == gang.Starting) != strings.HasPrefix(want, "would") || !strings.HasPrefix(e.Reason.String(), want) {
+				t.Errorf("after %s: %s, %s, %v", after, e.State, e.Reason, err)
 			}
 		}
+	})
+}
+
+// A job with any: starts after the other job however it ended, and a job with notok: only if the
+// other job did not succeed. The placer remembers a failure even after Nomad has deleted the job.
+func TestAfterAnyEndOrFailure(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) { c.Retries = 1 }}, func(w *bed.World) {
+		w.AddNodes(4, 4)
+		first := w.StartPlacer()
+		others := []string{"ends", "fails", "gpus-fail", "stops", "waits"}
+		for _, id := range others {
+			w.Submit(bed.Gang{Name: "any-" + id, Runs: 10 * time.Hour, Meta: map[string]string{"pal_after": "any:" + id}})
+			w.Submit(bed.Gang{Name: "notok-" + id, Runs: 10 * time.Hour, Meta: map[string]string{"pal_after": "notok:" + id}})
+		}
+		w.Submit(bed.Gang{Name: "ends", Runs: 20 * time.Second})
+		w.Submit(bed.Gang{Name: "fails", Ungated: true, Runs: 20 * time.Second, Exit: 1, Change: withoutGPUs})
+		w.Submit(bed.Gang{Name: "gpus-fail", Runs: time.Minute, Exit: 1})
+		w.Submit(bed.Gang{Name: "stops", Runs: 10 * time.Hour})
+		w.Submit(bed.Gang{Name: "waits", Members: 9, GPUs: 4, Runs: 10 * time.Hour})
+		w.RunFor(15 * time.Second)
+		runs := func(id string) bool { return len(w.GPUs(bed.Key(id))) > 0 }
+		for _, id := range others {
+			if runs("any-"+id) || runs("notok-"+id) {
+				w.T.Errorf("%s has not ended, and the jobs after it run", id)
+			}
+		}
+		if got, want := reasonOf(w, "notok-stops"), "comes after a failure of default/stops (pal_after): that job is running"; got != want {
+			w.T.Errorf("%q, want %q", got, want)
+		}
+		for _, id := range []string{"stops", "waits"} {
+			if err := w.Stop(bed.Key(id)); err != nil {
+				w.T.Fatal(err)
+			}
+		}
+		w.RunFor(65 * time.Second) // gpus-fail runs a second time
+		if runs("any-gpus-fail") || runs("notok-gpus-fail") {
+			w.T.Error("the jobs after gpus-fail run, although gpus-fail is tried again")
+		}
+		w.RunFor(65 * time.Second)
+		for _, id := range others {
+			if !runs("any-"+id) || runs("notok-"+id) != (id != "ends") {
+				w.T.Errorf("after %s: any %t, %q; notok %t, %q", id, runs("any-"+id), reasonOf(w, "any-"+id), runs("notok-"+id), reasonOf(w, "notok-"+id))
+			}
+		}
+		if got, want := reasonOf(w, "notok-ends"), "comes after a failure of default/ends (pal_after): that job has succeeded; cancel this job, or run this job again without that job in pal_after"; got != want {
+			w.T.Errorf("%q, want %q", got, want)
+		}
+		w.RunFor(time.Minute)
+		for _, id := range []string{"fails", "gpus-fail"} {
+			if err := w.Purge(bed.Key(id)); err != nil {
+				w.T.Fatal(err)
+			}
+		}
+		first.Kill()
+		w.StartPlacer()
+		w.RunFor(30 * time.Second)
+		for _, id := range []string{"fails", "gpus-fail"} { // a change makes the waiting jobs ask again
+			w.Submit(bed.Gang{Name: "any-" + id, GPUs: 2, Runs: 10 * time.Hour, Meta: map[string]string{"pal_after": "any:" + id}})
+			w.Submit(bed.Gang{Name: "late-" + id, Runs: 10 * time.Hour, Meta: map[string]string{"pal_after": "notok:" + id}})
+			w.Submit(bed.Gang{Name: "ok-" + id, Runs: 10 * time.Hour, Meta: map[string]string{"pal_after": id}})
+		}
+		w.ExpectRunning("late-fails", time.Minute)
+		w.ExpectRunning("late-gpus-fail", time.Minute)
+		if got, want := reasonOf(w, "ok-fails"), "comes after default/fails (pal_after): that job has failed; run it again"; got != want {
+			w.T.Errorf("%q, want %q", got, want)
+		}
+	})
+}
+
+// A job has ended only when its tasks have ended. A stopped job may still write its checkpoint.
+func TestAfterTheLastTask(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1, Nomad: nomadtest.Options{Kill: 30 * time.Second}}, func(w *bed.World) {
+		w.AddNodes(1, 4)
+		w.StartPlacer()
+		w.Submit(bed.Gang{Name: "segment-1", Runs: time.Hour, Change: func(j *api.Job) { j.TaskGroups[0].Tasks[0].KillTimeout = new(time.Minute) }})
+		w.Submit(bed.Gang{Name: "segment-2", Runs: time.Hour, Meta: map[string]string{"pal_after": "any:segment-1"}})
+		w.ExpectRunning("segment-1", 10*time.Second)
+		if err := w.Stop(bed.Key("segment-1")); err != nil {
+			w.T.Fatal(err)
+		}
+		w.RunFor(20 * time.Second)
+		if got, want := reasonOf(w, "segment-2"), "comes after the end of default/segment-1 (pal_after): that job is running"; got != want || len(w.GPUs(bed.Key("segment-2"))) > 0 {
+			w.T.Errorf("%q, want %q", got, want)
+		}
+		w.ExpectRunning("segment-2", time.Minute)
+	})
+}
+
+// A job does not start before its pal_begin, and gets its place in the queue at this time.
+func TestBegin(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) { c.Queue.Order = "fifo" }}, func(w *bed.World) {
+		w.AddNodes(1, 4)
+		p := w.StartPlacer()
+		defer beating(w, "agent", p.Vitals)()
+		at := time.Now().Add(3 * time.Minute).UTC()
+		late := bed.Gang{Name: "late", GPUs: 4, Runs: time.Hour, Meta: map[string]string{"pal_begin": at.Format(time.RFC3339)}}
+		want := "the job does not start before " + reason.Moment(at) + " (pal_begin)"
+		job := late.Job()
+		cluster.Canonicalize(job)
+		if e, err := snapshot(w).Plan(w.T.Context(), job); err != nil || e.State != gang.Waiting || e.Reason.String() != want {
+			w.T.Errorf("plan: %+v, %v", e, err)
+		}
+		w.Submit(late)
+		w.Submit(bed.Gang{Name: "relative", Runs: time.Hour, Meta: map[string]string{"pal_begin": "2h", "pal_after": "early"}})
+		w.RunFor(time.Minute)
+		if got := reasonOf(w, "late"); got != want {
+			w.T.Errorf("%q, want %q", got, want)
+		}
+		w.Submit(bed.Gang{Name: "early", GPUs: 4, Runs: 5 * time.Minute})
+		w.ExpectRunning("early", 10*time.Second)
+		w.RunFor(3 * time.Minute)
+		if got := reasonOf(w, "relative"); !strings.HasPrefix(got, "comes after default/early (pal_after): that job is running; the job does not start before ") {
+			w.T.Errorf("relative: %q", got)
+		}
+		w.ExpectRunning("late", 3*time.Minute)
+		w.RunFor(70 * time.Minute)
+		if len(w.GPUs(bed.Key("relative"))) > 0 {
+			w.T.Error("relative runs before its pal_begin")
+		}
+		w.ExpectRunning("relative", time.Hour)
 	})
 }
 
@@ -421,4 +553,34 @@ func TestAfterEachOther(t *testing.T) {
 		w.Submit(bed.Gang{Name: "a"})
 		w.ExpectRunning("a", 10*time.Second)
 	})
+}
+
+// Nomad writes a registration before the evaluation of the job, so a job that is run again after a
+// failure looks dead for a moment. In this moment, the job has not failed again.
+func TestRegisteredButNotEvaluated(t *testing.T) {
+	job := bed.Gang{Name: "j", Ungated: true}.Job()
+	cluster.Canonicalize(job)
+	job.Status, job.Version, job.ModifyIndex, job.JobModifyIndex = new("dead"), new(uint64(1)), new(uint64(7)), new(uint64(7))
+	job.SubmitTime, job.CreateIndex = new(int64(1)), new(uint64(1))
+	alloc := func(version int) string {
+		return fmt.Sprintf(`[{"ID": "0123", "Namespace": "default", "JobID": "j", "JobVersion": %d, "Name": "j.g[0]", "TaskGroup": "g", "ClientStatus": "failed", "DesiredStatus": "run"}]`, version)
+	}
+	for allocs, failed := range map[string]bool{alloc(0): false, alloc(1): true, "[]": false} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasSuffix(r.URL.Path, "/allocations") {
+				fmt.Fprint(w, allocs)
+				return
+			}
+			json.NewEncoder(w).Encode(job)
+		}))
+		defer server.Close()
+		c, err := nomad.NewClient(&api.Config{Address: server.URL}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		of, err := query.ReadDependency(t.Context(), c, cluster.JobKey{Namespace: "default", ID: "j"}, model.Dependency{}, time.Now())
+		if err != nil || of.Failed != failed {
+			t.Errorf("with allocations %s: %+v, %v", allocs, of, err)
+		}
+	}
 }

@@ -199,7 +199,7 @@ func earlierRuns(runs int, shortest, longest time.Duration) string {
 
 // noteDeadline notes whether a waiting job will meet its deadline.
 func (s facts) noteDeadline(e *Explanation, t *model.Tracked, w *model.Wait) {
-	at, ok := t.Request.Hints.DeadlineOf(t.Submitted())
+	at, ok := t.Request.Hints.Deadline.For(t.Submitted())
 	if !ok {
 		return
 	}

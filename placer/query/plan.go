@@ -36,28 +36,37 @@ func (s *Snapshot) Plan(ctx context.Context, job *api.Job) (*Explanation, error)
 	return e, err
 }
 
-// checkAfter asks Nomad about the jobs in pal_after of a planned job. checkAfter names the jobs for
-// which the planned job would wait forever, because Nomad does not have these jobs, or they do not
-// finish.
+// checkAfter asks Nomad about the jobs in pal_after of a planned job. checkAfter names a job for
+// which the planned job would wait until somebody acts: Nomad does not have the job, the job never
+// ends, or it did not end as it must.
 func (s *Snapshot) checkAfter(ctx context.Context, e *Explanation, job *api.Job) {
 	hints, err := rewrite.ParseHints(job)
 	if err != nil || s.nomad == nil || e.State != gang.Starting && e.State != gang.Waiting {
 		return
 	}
-	for _, id := range hints.Jobs() {
-		k := cluster.JobKey{Namespace: e.Namespace, ID: id}
-		if !s.m.Dependencies.Known[k].Finished.IsZero() {
-			continue
-		}
-		of, err := s.nomad.Job(ctx, k)
-		if err != nil {
-			continue
-		}
-		if why := cluster.NeverFinishes(of); !why.IsZero() {
-			e.State, e.Reason = gang.Waiting, reason.Reason{Kind: reason.ComesAfter, Jobs: []string{k.String()}}.Over(why)
+	for _, of := range hints.Predecessors() {
+		b := model.Predecessor{Key: cluster.JobKey{Namespace: e.Namespace, ID: of.ID}, End: of.End}
+		switch why := s.unmet(ctx, b); why.Kind {
+		case reason.AheadMissing, reason.AheadTemplate, reason.AheadEndless, reason.AheadFailed, reason.AheadStopped, reason.AheadRejected, reason.AheadSucceeded:
+			e.State, e.Reason = gang.Waiting, b.Reason(why)
 			return
 		}
 	}
+}
+
+// unmet returns why a planned job would have to wait for another job now.
+func (s *Snapshot) unmet(ctx context.Context, b model.Predecessor) reason.Reason {
+	s.mu.Lock()
+	of, t := s.m.Dependencies.Known[b.Key], s.m.Jobs[b.Key]
+	s.mu.Unlock()
+	if t != nil {
+		return t.AsDependency(of, s.m.Time).Unmet(b.End)
+	}
+	of, err := ReadDependency(ctx, s.nomad, b.Key, of, s.m.Time)
+	if err != nil {
+		return reason.Reason{}
+	}
+	return of.Unmet(b.End)
 }
 
 // runs reports whether the placer has already placed the job.
@@ -125,7 +134,7 @@ func (s *Snapshot) plan(job *api.Job) (*Explanation, error) {
 		if e.Tradeoffs = tradeoffs; e.State == gang.Waiting {
 			e.Tradeoffs = s.thatMayStart(t, tradeoffs)
 		}
-		e.afterOthers(t.Dependencies())
+		e.afterOthers(t, s.m.Time)
 	}
 	return e, nil
 }
@@ -177,22 +186,30 @@ func (s facts) planRunning(e *Explanation, st gang.Observed, changed gang.Lifecy
 	}
 }
 
-// afterOthers explains that a planned gang first waits for other jobs. Their end is unknown, so
-// plan cannot predict a start.
-func (e *Explanation) afterOthers(keys []cluster.JobKey) {
-	if len(keys) == 0 {
-		return
+// afterOthers explains that a planned gang first waits for other jobs, or for its pal_begin. The end
+// of other jobs is unknown, so plan cannot predict a start.
+func (e *Explanation) afterOthers(t *model.Tracked, now time.Time) {
+	var all []reason.Reason // one for each way to end
+	for _, b := range t.Predecessors() {
+		i := slices.IndexFunc(all, func(r reason.Reason) bool { return r.End == string(b.End) })
+		if i < 0 {
+			i, all = len(all), append(all, reason.Reason{Kind: reason.Provided, End: string(b.End)})
+		}
+		all[i].Jobs = append(all[i].Jobs, b.Key.String())
 	}
-	var jobs []string
-	for _, k := range keys {
-		jobs = append(jobs, k.String())
+	switch t.AwaitBegin(now); {
+	case t.After == nil && len(all) == 0:
+		return
+	case t.After == nil && e.State == gang.Starting:
+		e.Reason = e.Reason.Over(all...)
+	case t.After == nil:
+		e.Reason = e.Reason.And(all...)
+	case e.State == gang.Starting:
+		e.State, e.Reason = gang.Waiting, t.After.And(all...)
+	default:
+		e.Reason = e.Reason.And(*t.After).And(all...)
 	}
 	e.StartFrom, e.StartTo = time.Time{}, time.Time{}
-	if e.State == gang.Starting {
-		e.Reason.Jobs = jobs
-	} else {
-		e.Reason = e.Reason.And(reason.Reason{Kind: reason.Provided, Jobs: jobs})
-	}
 }
 
 // planInQueue lets the queue of the copied model decide on a planned gang, and fills in e.

@@ -36,13 +36,12 @@ type Hints struct {
 	Migrate     bool          // pal_migrate: the placer may move the job
 	OnFailure   FailureAction // pal_on_failure
 	// After is the value of pal_after: a list of jobs of the same namespace, separated by commas,
-	// that must succeed before this job can start. See [Hints.Jobs].
+	// that must end before this job can start. See [Hints.Predecessors].
 	After string
-	// Deadline is the value of pal_deadline: the time when the job should have ended. If the value
-	// of pal_deadline is a duration, Within is this duration, counted from the registration, and
-	// Deadline is zero.
-	Deadline time.Time
-	Within   time.Duration
+	// Begin is the value of pal_begin: the time before which the job does not start.
+	Begin Moment
+	// Deadline is the value of pal_deadline: the time when the job should have ended.
+	Deadline Moment
 	// Parallel is the value of pal_array_parallel: the maximum number of runs of a parameterized or
 	// periodic job that run at the same time.
 	Parallel int
@@ -170,8 +169,9 @@ var hints = map[string]func(h *Hints, value string) error{
 	"pal_checkpoint":         func(h *Hints, v string) (err error) { h.Checkpoint, err = parseSpan(v); return },
 	"pal_progress":           func(h *Hints, v string) (err error) { h.Progress, err = parseBool(v); return },
 	"pal_on_failure":         func(h *Hints, v string) (err error) { h.OnFailure, err = parseFailureAction(v); return },
-	"pal_after":              func(h *Hints, v string) (err error) { h.After, err = parseJobs(v); return },
-	"pal_deadline":           func(h *Hints, v string) (err error) { h.Deadline, h.Within, err = parseDeadline(v); return },
+	"pal_after":              func(h *Hints, v string) (err error) { h.After, err = parsePredecessors(v); return },
+	"pal_begin":              func(h *Hints, v string) (err error) { h.Begin, err = parseMoment(v); return },
+	"pal_deadline":           func(h *Hints, v string) (err error) { h.Deadline, err = parseMoment(v); return },
 	"pal_array_parallel":     func(h *Hints, v string) (err error) { h.Parallel, err = parseCount(v); return },
 	elasticHint:              func(h *Hints, v string) (err error) { h.Elastic, err = parseBool(v); return },
 	"pal_neighbours":         func(h *Hints, v string) (err error) { h.Neighbours, err = parseNeighbours(v); return },
@@ -340,41 +340,108 @@ func CheckUser(name string) error {
 // checks each of these jobs in every cycle.
 const maxAfter = 32
 
-// parseJobs normalizes a list of job ids: it removes spaces and duplicates.
-func parseJobs(s string) (string, error) {
-	var ids []string
-	for id := range strings.SplitSeq(s, ",") {
-		id = strings.TrimSpace(id)
-		if id == "" {
-			return "", fmt.Errorf("not a list of jobs such as prepare,train")
-		}
-		if !slices.Contains(ids, id) {
-			ids = append(ids, id)
-		}
-	}
-	if len(ids) > maxAfter {
-		return "", fmt.Errorf("more than %d jobs", maxAfter)
-	}
-	return strings.Join(ids, ","), nil
+// End says how a job must end, so that a job that comes after it can start.
+type End string
+
+// The ends. Slurm calls them afterok, afterany and afternotok.
+const (
+	Success End = ""
+	AnyEnd  End = "any"
+	Failure End = "notok"
+)
+
+// Predecessor is a job that must end before another job can start.
+type Predecessor struct {
+	ID  string
+	End End
 }
 
-// Jobs returns the ids of the jobs in After.
-func (h Hints) Jobs() []string {
+// parsePredecessor parses prepare, ok:prepare, any:prepare and notok:prepare. Slurm's words, such as
+// afterany, mean the same.
+func parsePredecessor(s string) Predecessor {
+	word, id, _ := strings.Cut(s, ":")
+	switch strings.TrimPrefix(word, "after") {
+	case "ok":
+		return Predecessor{id, Success}
+	case string(AnyEnd):
+		return Predecessor{id, AnyEnd}
+	case string(Failure):
+		return Predecessor{id, Failure}
+	}
+	return Predecessor{s, Success}
+}
+
+// String formats the predecessor in the form that parsePredecessor accepts.
+func (p Predecessor) String() string {
+	switch {
+	case p.End != Success:
+		return string(p.End) + ":" + p.ID
+	case strings.Contains(p.ID, ":"):
+		return "ok:" + p.ID
+	}
+	return p.ID
+}
+
+// parsePredecessors normalizes the value of pal_after: it removes spaces and duplicates.
+func parsePredecessors(s string) (string, error) {
+	ends, all := map[string]End{}, []string{}
+	for one := range strings.SplitSeq(s, ",") {
+		p := parsePredecessor(strings.TrimSpace(one))
+		end, twice := ends[p.ID]
+		switch {
+		case p.ID == "":
+			return "", fmt.Errorf("not a list of jobs such as prepare,any:train,notok:test")
+		case twice && end != p.End:
+			return "", fmt.Errorf("the list contains job %s twice, with different conditions", p.ID)
+		case !twice:
+			ends[p.ID], all = p.End, append(all, p.String())
+		}
+	}
+	if len(all) > maxAfter {
+		return "", fmt.Errorf("more than %d jobs", maxAfter)
+	}
+	return strings.Join(all, ","), nil
+}
+
+// Predecessors returns the jobs in After.
+func (h Hints) Predecessors() (all []Predecessor) {
 	if h.After == "" {
 		return nil
 	}
-	return strings.Split(h.After, ",")
+	for one := range strings.SplitSeq(h.After, ",") {
+		all = append(all, parsePredecessor(one))
+	}
+	return all
 }
 
-// parseDeadline parses a time, or a duration that counts from the registration.
-func parseDeadline(s string) (at time.Time, within time.Duration, err error) {
-	if at, err = time.Parse(time.RFC3339, s); err == nil {
-		return at.UTC(), 0, nil
+// Moment is a time in a hint. If the author gave a duration, Within is this duration, counted from
+// the registration, and At is zero.
+type Moment struct {
+	At     time.Time
+	Within time.Duration
+}
+
+// IsZero reports whether the job does not have the hint.
+func (m Moment) IsZero() bool { return m == Moment{} }
+
+// parseMoment parses a time, or a duration that counts from the registration.
+func parseMoment(s string) (m Moment, err error) {
+	if at, err := time.Parse(time.RFC3339, s); err == nil {
+		return Moment{At: at.UTC()}, nil
 	}
-	if within, err = parseSpan(s); err != nil {
-		return time.Time{}, 0, fmt.Errorf("neither a time such as 2026-11-25T18:00:00Z nor a positive duration such as 12h")
+	if m.Within, err = parseSpan(s); err != nil {
+		return Moment{}, fmt.Errorf("neither a time such as 2026-11-25T18:00:00Z nor a positive duration such as 12h")
 	}
-	return time.Time{}, within, nil
+	return m, nil
+}
+
+// For returns the moment for a job that its author registered at the given time. ok is false if the
+// job does not have the hint.
+func (m Moment) For(submitted time.Time) (at time.Time, ok bool) {
+	if m.Within > 0 {
+		return submitted.Add(m.Within), true
+	}
+	return m.At, !m.IsZero()
 }
 
 // check returns an error if some hints contradict each other or the jobspec. Runs of a
@@ -384,26 +451,14 @@ func (h Hints) check(job *api.Job) error {
 	child := job.ParentID != nil && *job.ParentID != ""
 	template := job.ParameterizedJob != nil || job.Periodic != nil
 	switch {
-	case job.ID != nil && slices.Contains(h.Jobs(), *job.ID):
+	case job.ID != nil && slices.ContainsFunc(h.Predecessors(), func(p Predecessor) bool { return p.ID == *job.ID }):
 		return fmt.Errorf("meta pal_after contains the job itself")
 	case h.Parallel > 0 && !child && !template:
 		return fmt.Errorf("meta pal_array_parallel requires a parameterized or periodic job")
 	case h.Checkpoint > 0 && !h.Preempt && !h.Migrate:
 		return fmt.Errorf(`meta pal_checkpoint is for jobs that may be stopped: add pal_preempt = "true", or remove pal_checkpoint`)
-	case h.Within > 0 && h.Duration > h.Within:
-		return fmt.Errorf("meta pal_deadline is %v after the registration, which is less than pal_duration = %v", h.Within, h.Duration)
+	case h.Deadline.Within > 0 && h.Duration > h.Deadline.Within:
+		return fmt.Errorf("meta pal_deadline is %v after the registration, which is less than pal_duration = %v", h.Deadline.Within, h.Duration)
 	}
 	return h.checkElastic(job)
-}
-
-// DeadlineOf returns the time when the job should have ended. submitted is the time when the author
-// registered the job. ok is false if the job has no deadline.
-func (h Hints) DeadlineOf(submitted time.Time) (at time.Time, ok bool) {
-	switch {
-	case !h.Deadline.IsZero():
-		return h.Deadline, true
-	case h.Within > 0:
-		return submitted.Add(h.Within), true
-	}
-	return time.Time{}, false
 }

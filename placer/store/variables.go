@@ -201,11 +201,13 @@ func (s Store) Usage() Variable[Usage] {
 	})}
 }
 
-// Finished is a job that has succeeded and for which other jobs wait.
+// Finished is a job that has ended and for which other jobs wait. Failed is true if the job ended
+// without success.
 type Finished struct {
 	Namespace string    `json:"namespace"`
 	Job       string    `json:"job"`
 	At        time.Time `json:"at"`
+	Failed    bool      `json:"failed,omitempty"`
 }
 
 // Finished returns the shards with finished jobs. A job is kept while jobs that name it in

@@ -246,6 +246,14 @@ func failedLives() map[string]life {
 			},
 			job: "b", says: "that job has failed; run it again", follow: edit("a", script("sleep 30; exit 0")),
 		},
+		"comes after a failure that did not happen": {
+			comes: func(w *bed.World) {
+				begin(w, 1)
+				w.Submit(bed.Gang{Name: "a", Runs: time.Second})
+				w.Submit(bed.Gang{Name: "b", Meta: map[string]string{"pal_after": "notok:a"}})
+			},
+			job: "b", says: "or run this job again without that job in pal_after", follow: edit("b", func(j *api.Job) { delete(j.Meta, "pal_after") }),
+		},
 		"comes after one that was stopped": {
 			comes: func(w *bed.World) {
 				begin(w, 1)

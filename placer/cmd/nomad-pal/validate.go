@@ -109,7 +109,7 @@ func warnings(job *api.Job, now time.Time) []string {
 // pastDeadline returns a warning if the job's deadline has passed, and otherwise "".
 func pastDeadline(job *api.Job, now time.Time) string {
 	h, err := rewrite.ParseHints(job)
-	if at, ok := h.DeadlineOf(now); err == nil && ok && !at.After(now) {
+	if at, ok := h.Deadline.For(now); err == nil && ok && !at.After(now) {
 		return fmt.Sprintf("pal_deadline %s has passed: the job keeps its ordinary place in the queue.", query.When(at, now))
 	}
 	return ""
