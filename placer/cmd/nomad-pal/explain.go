@@ -310,7 +310,7 @@ func printWait(b *base, e *query.Explanation) {
 		rows = append(rows, row("Ahead", first))
 	}
 	if w.Reason == reason.Locality && !e.StartTo.IsZero() {
-		rows = append(rows, row("At most until", query.When(e.StartTo, time.Now())+": it then starts on the GPUs that are free"))
+		rows = append(rows, row("At most until", query.When(e.StartTo, time.Now())+": it then starts on any suitable GPUs that are still free"))
 	} else if !e.StartTo.IsZero() {
 		rows = append(rows, row("Expected start", query.Span(e.StartFrom, e.StartTo, time.Now())))
 	}
