@@ -136,6 +136,7 @@ var examples = []struct {
 	}},
 	{"template", []Reason{
 		{Kind: Template},
+		{Kind: Template, Cause: "periodic"},
 		Reason{Kind: Template}.And(Reason{Kind: UngatedChildren}),
 		Reason{Kind: Template}.And(Reason{Kind: PayloadChildren}),
 	}},
@@ -167,7 +168,7 @@ var examples = []struct {
 		{Kind: BesidePins},
 		Reason{Kind: MemberPlacedAgain, Member: "g[0]", Tries: 2, Until: when, Cause: "exit code 1"}.And(Reason{Kind: MemberRestarted, Member: "g[0]", Tries: 1}),
 		{Kind: MoreTried, Total: 2},
-		{Kind: PlansChild},
+		{Kind: PlansChild, Cause: "parameterized"},
 		{Kind: NodesLeaving, Cause: "node gpu-00 is being drained: Nomad stops the members on that node at 18:00"},
 	}},
 	{"starting", []Reason{

@@ -272,7 +272,7 @@ var ofWaiting = map[Kind]writer{
 		return fmt.Sprintf("the window %q reserves %s%s", r.Window, Count(r.Needs), lasting(r))
 	},
 	Held: func(r Reason) string {
-		return because(r, "held"+by(r.Cause)+" since "+Moment(r.Until)+" (to lift the hold: nomad-pal hold -lift <job>)")
+		return because(r, "held"+by(r.Cause)+" since "+Moment(r.Until)) + " (to lift the hold: nomad-pal hold -lift <job>)"
 	},
 	ComesAfter: func(r Reason) string {
 		return comesAfter(r) + ": " + list(r.Because, ", ")
@@ -348,7 +348,7 @@ var ofNever = map[Kind]writer{
 		return "the placer has a bug that this job triggers, and leaves the job alone until the job changes: " + r.Cause + "; please report the bug with the agent's log"
 	},
 	Template: func(r Reason) string {
-		return because(r, "the job is parameterized or periodic; nomad-pal status -all lists its runs")
+		return because(r, "the job is "+r.kindOfTemplate()+"; nomad-pal status -all lists its runs")
 	},
 	Ungated: func(r Reason) string {
 		text := placedByNomad(r) + "; the job has no gate, so the placer leaves it alone"
@@ -440,7 +440,9 @@ var ofRunning = map[Kind]writer{
 	MoreTried: func(r Reason) string {
 		return Counted(r.Total, "other member was rescheduled or restarted", "other members were rescheduled or restarted")
 	},
-	PlansChild:   say("the job is parameterized or periodic, and does not run itself; this plan is for one of its runs"),
+	PlansChild: func(r Reason) string {
+		return "the job is " + r.kindOfTemplate() + ", and does not run itself; this plan is for one of its runs"
+	},
 	NodesLeaving: func(r Reason) string { return r.Cause },
 	Error:        func(r Reason) string { return r.Cause },
 	CanariesRun: func(r Reason) string {
@@ -705,6 +707,9 @@ func onNodes(r Reason) string {
 	}
 	return fmt.Sprintf(" (%d of %s)", r.Nodes, Counted(r.Total, "node", "nodes"))
 }
+
+// kindOfTemplate says of what kind a job is that does not run itself.
+func (r Reason) kindOfTemplate() string { return cmp.Or(r.Cause, "parameterized or periodic") }
 
 // there writes how many members exist, and how many there should be: "2 of 4 members".
 func there(r Reason) string {

@@ -181,7 +181,7 @@ func refuse(w http.ResponseWriter, err error) {
 	switch {
 	case denied(err):
 		status = http.StatusForbidden
-	case errors.Is(err, errPriority), errors.Is(err, errTemplate):
+	case errors.Is(err, errPriority), errors.Is(err, errNotQueued):
 		status = http.StatusBadRequest
 	case errors.Is(err, errNotAtWork):
 		status = http.StatusServiceUnavailable

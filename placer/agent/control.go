@@ -73,12 +73,14 @@ func (s *server) serveControl(w http.ResponseWriter, r *http.Request) {
 	k := cluster.JobKey{Namespace: cmp.Or(r.URL.Query().Get("namespace"), api.DefaultNamespace), ID: id}
 	var name string
 	_, ok = s.judged(w, r, func(c *caller, ctx context.Context) error {
-		template, err := c.submits(ctx, k, in.Priority)
+		job, err := c.submits(ctx, k, in.Priority)
 		if err != nil {
 			return err
 		}
-		if template && (what == "hold" || what == "requeue" || in.Priority > 0) {
-			return fmt.Errorf("%w: %s", errTemplate, reason.Reason{Kind: reason.Template})
+		if what == "hold" || what == "requeue" || in.Priority > 0 {
+			if err := queues(job); err != nil {
+				return err
+			}
 		}
 		name, err = c.name(ctx)
 		return err
@@ -108,36 +110,46 @@ const mostPriority = 32766
 // errPriority is the error for a priority that Nomad refuses (job_max_priority).
 var errPriority = errors.New("Nomad refuses this priority")
 
-// errTemplate is the error for a command about a parameterized or periodic job. Only the runs of
-// such a job are in the queue.
-var errTemplate = errors.New("the job does not run itself")
+// errNotQueued is the error for a command about a job that is never in the queue.
+var errNotQueued = errors.New("the job is never in the placer's queue")
 
-// submits returns an error unless the caller may register the job's current version with this
-// priority. If priority is 0, the job keeps its own priority. template reports whether the job is
-// parameterized or periodic.
-func (c *caller) submits(ctx context.Context, k cluster.JobKey, priority int) (template bool, err error) {
+// queues returns an error if the job is never in the queue, so that a command for it would have no
+// effect. Of a parameterized or periodic job, only the runs are in the queue.
+func queues(job *api.Job) error {
+	if cluster.Template(job) {
+		return fmt.Errorf("%w, only its runs are: %s", errNotQueued, reason.Reason{Kind: reason.Template, Cause: request.KindOfTemplate(job)})
+	}
+	if err := request.NeverGated(job); err != nil {
+		return fmt.Errorf("%w: %w", errNotQueued, err)
+	}
+	return nil
+}
+
+// submits returns the job, or an error unless the caller may register the job's current version
+// with this priority. If priority is 0, the job keeps its own priority.
+func (c *caller) submits(ctx context.Context, k cluster.JobKey, priority int) (*api.Job, error) {
 	if err := request.Addressable(k.ID); err != nil {
-		return false, fmt.Errorf("%w: %w", nomad.NoJob(k), err)
+		return nil, fmt.Errorf("%w: %w", nomad.NoJob(k), err)
 	}
 	job, _, err := c.nomad.Jobs().Info(k.ID, (&api.QueryOptions{Namespace: k.Namespace}).WithContext(ctx))
 	if nomad.StatusOf(err) == http.StatusNotFound {
-		return false, nomad.NoJob(k)
+		return nil, nomad.NoJob(k)
 	}
 	if err != nil {
-		return false, needs(err, fmt.Sprintf("the capability %q in namespace %q", "read-job", k.Namespace))
+		return nil, needs(err, fmt.Sprintf("the capability %q in namespace %q", "read-job", k.Namespace))
 	}
 	if cluster.Child(job) { // Nomad's HTTP API cannot register a child
 		_, err := c.submits(ctx, cluster.TemplateOf(job), priority)
-		return false, err
+		return job, err
 	}
 	if priority > 0 {
 		job.Priority = &priority
 	}
 	err = author{nomad: c.nomad}.may(ctx, job, api.JobRegisterRequest{})
 	if why, ok := nomad.Invalid(err); ok && strings.Contains(why, "job priority must be") {
-		return false, fmt.Errorf("%w: %s", errPriority, why)
+		return nil, fmt.Errorf("%w: %s", errPriority, why)
 	}
-	return cluster.Template(job), needs(err, fmt.Sprintf("the capability %q in namespace %q", "submit-job", k.Namespace))
+	return job, needs(err, fmt.Sprintf("the capability %q in namespace %q", "submit-job", k.Namespace))
 }
 
 // sayUser sets the job's user (pal_user) to the name of the token if users have limits, because

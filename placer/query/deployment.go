@@ -25,6 +25,9 @@ type Deployment struct {
 	Version uint64 `json:"version"`
 	// Promote reports whether the deployment waits for somebody to promote it.
 	Promote bool `json:"promote,omitempty"`
+	// Promotable reports whether somebody will have to promote the deployment, once its canaries are
+	// healthy.
+	Promotable bool `json:"promotable,omitempty"`
 	// Superseded reports whether the job has a newer version that Nomad has not evaluated yet.
 	Superseded bool          `json:"superseded,omitempty"`
 	Groups     []DeployGroup `json:"groups"` // its task groups, sorted by name
@@ -88,8 +91,9 @@ func deploymentOf(d *api.Deployment, job *api.Job) *Deployment {
 			Group: name, Desired: g.DesiredTotal, Canaries: g.DesiredCanaries, Promoted: g.Promoted,
 			Placed: g.PlacedAllocs, Healthy: g.HealthyAllocs, Unhealthy: g.UnhealthyAllocs,
 		})
-		waits := g.DesiredCanaries > 0 && !g.Promoted && !promotesItself(job, name) && g.HealthyAllocs >= g.DesiredCanaries
-		out.Promote = out.Promote || waits && d.Status == api.DeploymentStatusRunning
+		byHand := g.DesiredCanaries > 0 && !g.Promoted && !promotesItself(job, name) && d.Status == api.DeploymentStatusRunning
+		out.Promotable = out.Promotable || byHand
+		out.Promote = out.Promote || byHand && g.HealthyAllocs >= g.DesiredCanaries
 	}
 	return out
 }

@@ -125,6 +125,8 @@ type Explanation struct {
 	Ran time.Time `json:"ran,omitzero"`
 	// StoppedWhy is why the placer stopped the job, if the placer stopped it.
 	StoppedWhy reason.Reason `json:"stopped_why,omitzero"`
+	// StartRun is the command that starts a run of a parameterized or periodic job.
+	StartRun string `json:"start_run,omitempty"`
 	// StoppedFor is the job (namespace/id) for which this job was stopped, if known.
 	StoppedFor string `json:"stopped_for,omitempty"`
 	// Deployment is the service's deployment, if it is active or has failed.
@@ -267,7 +269,7 @@ func (s *Snapshot) explainFromState(k cluster.JobKey) (e *Explanation, st gang.O
 	case gang.Native:
 		e.native(st)
 	case gang.Template:
-		e.Reason, e.Runs = request.TemplateReason(job, s.m.Cfg.Children), s.runsOf(k)
+		e.Reason, e.Runs, e.StartRun = request.TemplateReason(job, s.m.Cfg.Children), s.runsOf(k), StartRun(job)
 	case gang.Waiting:
 		s.explainWaiting(e, s.m.Jobs[k])
 		s.ranBefore(e, k)

@@ -243,7 +243,7 @@ func startSentence(e *Explanation, now time.Time) string {
 	case e.StartTo.IsZero():
 		return ""
 	case e.Wait != nil && e.Wait.Reason == reason.Locality:
-		return fmt.Sprintf(" The job starts at the latest %s.", Soon(e.StartTo, e.StartTo, now))
+		return fmt.Sprintf(" The job waits for such GPUs at most until %s, and then starts on any suitable GPUs that are still free.", When(e.StartTo, now))
 	}
 	return fmt.Sprintf(" The job is expected to start %s.", Soon(e.StartFrom, e.StartTo, now))
 }

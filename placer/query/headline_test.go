@@ -87,3 +87,14 @@ func TestHeadlineOfRejectedChild(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
+
+// A job that waits for better GPUs does not reserve those that it could use now: other jobs may get
+// them meanwhile. So the headline says when the job stops waiting, and promises no start.
+func TestHeadlinePromisesNoStart(t *testing.T) {
+	now := time.Date(2026, 11, 30, 9, 39, 0, 0, time.UTC)
+	e := &Explanation{Job: "j", State: gang.Waiting, Planned: true, StartTo: now.Add(4 * time.Minute), Reason: reason.Reason{Kind: reason.Locality}, Wait: &queue.Wait{Reason: reason.Locality}}
+	const want = " The job waits for such GPUs at most until 2026-11-30 09:43:00 UTC (in 4m), and then starts on any suitable GPUs that are still free."
+	if got := e.Headline(now); !strings.HasSuffix(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

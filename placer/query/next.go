@@ -29,9 +29,10 @@ func (e *Explanation) Next(jobspec string) []string {
 	if e.Retry != "" {
 		steps = append(steps, e.retryStep(jobspec))
 	}
-	if d := e.Deployment; d != nil && d.Promote {
+	if d := e.Deployment; d != nil && d.Promotable {
 		id := e.argument(jobspec, d.ID[:min(8, len(d.ID))])
-		steps = append(steps, fmt.Sprintf("To promote version %d: nomad deployment promote %s. To give up this version: nomad deployment fail %s", d.Version, id, id))
+		healthy := map[bool]string{false: ", once its canaries are healthy"}[d.Promote]
+		steps = append(steps, fmt.Sprintf("To promote version %d%s: nomad deployment promote %s. To give up this version: nomad deployment fail %s", d.Version, healthy, id, id))
 	}
 	switch e.State {
 	case gang.Running:
@@ -41,6 +42,8 @@ func (e *Explanation) Next(jobspec string) []string {
 		if e.Try != "" {
 			steps = append(steps, "To try a change without making it: nomad-pal explain -what-if "+ShellQuoted(e.Try)+" "+e.argument(jobspec, cmp.Or(jobspec, e.Job)))
 		}
+	case gang.Template:
+		steps = append(steps, "To start a run: "+e.StartRun)
 	case gang.Ended:
 		if e.Runs.GoOn() {
 			steps = append(steps, "The job's runs continue. To stop these runs: nomad-pal cancel "+e.argument(jobspec, e.Job))

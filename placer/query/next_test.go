@@ -30,8 +30,11 @@ func TestNext(t *testing.T) {
 			{Job: "default/spare", Service: true, Preemptible: true, Needed: true}, {Job: model.Unseen, Service: true, Needed: true}, {Job: "default/far", Service: true},
 		}}}, want: []string{"default/web is a service: its GPUs come free if somebody stops the service (nomad job stop web) or scales it down (nomad job scale web <count>).",
 			"team/api/v1 is a service: its GPUs come free if somebody stops the service (nomad job stop -namespace team api/v1) or scales it down (nomad job scale -namespace team api/v1 <count>)."}},
-		"a new version waits to be promoted": {e: Explanation{Namespace: "team", Job: "web", State: gang.Running, Deployment: &Deployment{ID: "b5787e71-1111", Version: 3, Promote: true}},
+		"a new version waits to be promoted": {e: Explanation{Namespace: "team", Job: "web", State: gang.Running, Deployment: &Deployment{ID: "b5787e71-1111", Version: 3, Promotable: true, Promote: true}},
 			want: []string{"To promote version 3: nomad deployment promote -namespace team b5787e71. To give up this version: nomad deployment fail -namespace team b5787e71"}},
+		"a new version whose canaries are not healthy yet": {e: Explanation{Job: "web", State: gang.Running, Deployment: &Deployment{ID: "b5787e71-1111", Version: 3, Promotable: true}},
+			want: []string{"To promote version 3, once its canaries are healthy: nomad deployment promote b5787e71. To give up this version: nomad deployment fail b5787e71"}},
+		"a parameterized job":         {e: Explanation{Job: "sweep", State: gang.Template, StartRun: "nomad job dispatch sweep"}, want: []string{"To start a run: nomad job dispatch sweep"}},
 		"a new version that does not": {e: Explanation{Job: "web", State: gang.Running, Deployment: &Deployment{ID: "b5787e71-1111", Version: 3}}},
 		"a member that does not run yet": {e: Explanation{Namespace: "team", Job: "j", State: gang.Running, Allocations: []Allocation{
 			{ID: "11111111-runs", Status: "running"}, {ID: "22222222-pulls", Status: "pending"}, {ID: "33333333-too", Status: "pending"}}},

@@ -124,9 +124,16 @@ func (s *Snapshot) plan(job *api.Job) (*Explanation, error) {
 	defer e.noteSize()
 	t := &model.Tracked{Lifecycle: gang.Of(gang.Observed{Key: k, Job: &planned, Nomad: gang.Waiting})}
 	t.Request = r
+	orders := s.m.Controls[k]
+	t.Control = gang.Control{Held: orders.Held, Priority: orders.Priority} // orders belong to the job's name
+	e.Hold, e.priority = t.Control.Hold(), prioritySentence(t)
 	if runs {
 		t.Nomad = gang.Resubmitted
 		s.planRunning(e, st, t.Lifecycle, v, &d)
+		return e, nil
+	}
+	if !e.Hold.IsZero() {
+		e.Reason = e.Hold
 		return e, nil
 	}
 	tradeoffs := s.tradeoffs(v.Cluster, r.Least(), sizeKey(r, "min")) // before planInQueue places gangs
@@ -167,7 +174,7 @@ func (e *Explanation) notServed(job *api.Job, children bool) bool {
 		e.State, e.Reason = gang.Rejected, reason.Reason{Kind: reason.NoChild, Cause: childless.Error()}
 	default:
 		if cluster.Template(job) {
-			e.Members = append(e.Members, reason.Reason{Kind: reason.PlansChild})
+			e.Members = append(e.Members, reason.Reason{Kind: reason.PlansChild, Cause: request.KindOfTemplate(job)})
 		}
 		return false
 	}

@@ -16,6 +16,20 @@ func ExplainCommand(k cluster.JobKey) string {
 	return "nomad-pal explain " + InNamespace(k.Namespace, ShellQuoted(k.ID))
 }
 
+// StartRun returns the command that starts a run of a parameterized or periodic job.
+func StartRun(job *api.Job) string {
+	k := cluster.KeyOf(job)
+	id := InNamespace(k.Namespace, ShellQuoted(k.ID))
+	if job.IsPeriodic() {
+		return "nomad job periodic force " + id
+	}
+	command := "nomad job dispatch "
+	for _, key := range job.ParameterizedJob.MetaRequired {
+		command += "-meta " + ShellQuoted(key) + "=<value> "
+	}
+	return command + id
+}
+
 // InNamespace returns a command's argument. If the namespace is not the default one, the flag for
 // the namespace comes before the argument. So that an argument with a dash is no flag, "--" comes
 // before it.

@@ -56,7 +56,7 @@ func instanceChooser(job *api.Job) (*api.TaskGroup, *api.Task) {
 // TemplateReason describes what happens to the runs of a parameterized or periodic job. children
 // reports whether the placer can register runs.
 func TemplateReason(job *api.Job, children bool) reason.Reason {
-	r := reason.Reason{Kind: reason.Template}
+	r := reason.Reason{Kind: reason.Template, Cause: KindOfTemplate(job)}
 	if !rewrite.Gated(job) {
 		return r.And(reason.Reason{Kind: reason.UngatedChildren})
 	}
@@ -67,6 +67,14 @@ func TemplateReason(job *api.Job, children bool) reason.Reason {
 		return r.And(reason.Reason{Kind: reason.PayloadChildren})
 	}
 	return r
+}
+
+// KindOfTemplate returns whether a job that does not run itself is parameterized or periodic.
+func KindOfTemplate(job *api.Job) string {
+	if job.IsPeriodic() {
+		return "periodic"
+	}
+	return "parameterized"
 }
 
 // Childless returns why no run of a parameterized or periodic job can be placed, or nil if runs can

@@ -54,7 +54,7 @@ func TestTemplateReason(t *testing.T) {
 		{"required", true, true, "none of the job's runs can be placed", ""},
 		{"optional", true, true, "runs with a payload stay gated", "none"},
 		{"optional", true, false, "rpc_address", ""},
-		{"forbidden", true, true, "nomad-pal status -all lists its runs", "none"},
+		{"forbidden", true, true, "the job is parameterized; nomad-pal status -all lists its runs", "none"},
 		{"required", false, true, "Nomad places the runs without the placer", "none"},
 	} {
 		id := "train"

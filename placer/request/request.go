@@ -245,10 +245,21 @@ func (v *View) allUsable(eligible []bool) []bool {
 // Gate returns the job in the form in which to register it: with the gate. A job that requests no
 // GPUs, or that runs on every node, gets no gate, because Nomad alone places it.
 func Gate(job *api.Job) *api.Job {
-	if !rewrite.AsksGPUs(job) || onEveryNode(job) {
+	if NeverGated(job) != nil {
 		return job
 	}
 	return rewrite.Gate(job)
+}
+
+// NeverGated returns why the job never gets a gate, or nil if it can get one.
+func NeverGated(job *api.Job) error {
+	if onEveryNode(job) {
+		return fmt.Errorf("a %s job runs on every node, so the placer has nothing to choose", *job.Type)
+	}
+	if !rewrite.AsksGPUs(job) {
+		return fmt.Errorf(`%s; no task has a device block "gpu", "nvidia/gpu" or "nvidia/gpu/<model>"`, NoGPUs(job))
+	}
+	return nil
 }
 
 // onEveryNode reports whether a job of this type runs on every node that is eligible for it.
@@ -261,13 +272,11 @@ func Servable(job *api.Job) error {
 	if err := Addressable(*job.ID); err != nil {
 		return err
 	}
-	switch {
-	case onEveryNode(job):
-		return fmt.Errorf("a %s job runs on every node, so the placer has nothing to choose", *job.Type)
-	case job.IsMultiregion():
+	if job.IsMultiregion() {
 		return fmt.Errorf("multiregion jobs are not supported: use a separate job with a gate for each region")
-	case !rewrite.AsksGPUs(job):
-		return fmt.Errorf(`%s; no task has a device block "gpu", "nvidia/gpu" or "nvidia/gpu/<model>"`, NoGPUs(job))
+	}
+	if err := NeverGated(job); err != nil {
+		return err
 	}
 	if err := cmp.Or(rewrite.MistypedGate(job), constraint.Check(job)); err != nil {
 		return err

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"slices"
@@ -26,14 +27,31 @@ func printAddresses(b *base, a *answers, e *query.Explanation) {
 		return
 	}
 	rows := []string{row("Member", "Port", "Address")}
+	var found []address
 	for _, m := range e.Allocations[:min(len(e.Allocations), addressesShown)] {
 		got, _, err := a.nomad.API().Allocations().Info(m.ID, (&api.QueryOptions{Namespace: e.Namespace}).WithContext(b.ctx))
 		if err != nil || got.ClientStatus != api.AllocClientStatusRunning || got.AllocatedResources == nil {
 			continue
 		}
 		for _, p := range got.AllocatedResources.Shared.Ports {
-			rows = append(rows, row(fmt.Sprintf("%s[%d]", m.Group, cluster.MemberNumber(got.Name)), p.Label, net.JoinHostPort(p.HostIP, strconv.Itoa(p.Value))))
+			n := cluster.MemberNumber(got.Name)
+			found = append(found, address{m.Group, n, row(fmt.Sprintf("%s[%d]", m.Group, n), p.Label, net.JoinHostPort(p.HostIP, strconv.Itoa(p.Value)))})
 		}
 	}
-	b.section("Addresses", rows)
+	b.section("Addresses", append(rows, byMember(found)...))
+}
+
+// address is a table row with an address of a member of a group.
+type address struct {
+	group  string
+	number int
+	row    string
+}
+
+// byMember returns the rows of addresses in the order of groups and members.
+func byMember(found []address) []string {
+	slices.SortStableFunc(found, func(a, b address) int {
+		return cmp.Or(cmp.Compare(a.group, b.group), cmp.Compare(a.number, b.number))
+	})
+	return each(found, func(a address) string { return a.row })
 }

@@ -17,7 +17,14 @@ import (
 
 // followedBy are texts that commands do not show, each with the test that follows its advice.
 var followedBy = map[string]string{
-	"To promote version %d: nomad deployment promote %s. To give up this version: nomad deployment fail %s":                                                                                                             "testCanaryByHand",
+	"To start a run: ":          "TestControlOfArray",
+	"\nTo start a run: %s":      "TestControlOfArray",
+	"nomad job dispatch ":       "TestControlOfArray",
+	"nomad job periodic force ": "TestStartRun",
+	"\nTo set variables: -var <name>=<value>, or -var-file <file>":                                                                                                                                                      "TestUnsetVariables",
+	"The members of job %q have written nothing to standard error. Their standard output: nomad-pal logs %s":                                                                                                            "TestEmptyLogs",
+	"The members of job %q have written nothing to standard output. Their standard error: nomad-pal logs -stderr %s":                                                                                                    "TestEmptyLogs",
+	"To promote version %d%s: nomad deployment promote %s. To give up this version: nomad deployment fail %s":                                                                                                           "testCanaryByHand",
 	"give the CA of the agent's certificate (-ca-cert) or, if you trust the address, set NOMAD_PAL_ADDR=":                                                                                                               "TestTokenTravelsProtected",
 	"server.<region>.nomad (nomad tls cert create -client)":                                                                                                                                                             "TestFollowsHints",
 	"\nServers with tls { rpc = true } accept only TLS connections: set ca_cert, client_cert and client_key":                                                                                                            "TestFollowsHints",

@@ -90,10 +90,7 @@ func runExplain(b *base, args []string) int {
 		return b.fail(err)
 	}
 	return s.close(b.show(x, func() {
-		printExplained(b, x)
-		if x.Explanation != nil {
-			printAddresses(b, s, x.Explanation)
-		}
+		printExplained(b, x, func() { printAddresses(b, s, x.Explanation) })
 	}))
 }
 
@@ -157,7 +154,7 @@ func (b *base) planned(s *answers, job *api.Job, changes query.Changes) (*explai
 	return &explained{Kind: "job", Summary: changesSentence(changes) + e.Headline(time.Now()), WhatIf: changes, Explanation: e}, nil
 }
 
-func printExplained(b *base, x *explained) {
+func printExplained(b *base, x *explained, more ...func()) {
 	switch {
 	case x.GPU != nil:
 		printGPU(b, x)
@@ -166,18 +163,19 @@ func printExplained(b *base, x *explained) {
 	default:
 		b.say(bold, x.Summary)
 		b.write("\n")
-		printEvidence(b, x.Explanation)
+		printEvidence(b, x.Explanation, more...)
 	}
 }
 
-// printExplanation prints the headline of an explanation, and then the evidence.
-func printExplanation(b *base, e *query.Explanation) {
+// printExplanation prints the headline of an explanation, and then the evidence. more prints what
+// only the caller knows about a job, before the next steps.
+func printExplanation(b *base, e *query.Explanation, more ...func()) {
 	b.say(bold, e.Headline(time.Now()))
 	b.write("\n")
-	printEvidence(b, e)
+	printEvidence(b, e, more...)
 }
 
-func printEvidence(b *base, e *query.Explanation) {
+func printEvidence(b *base, e *query.Explanation, more ...func()) {
 	rows := []string{
 		row("Job", e.Job), row("Namespace", e.Namespace), row("State", stateCell(e.State)), row("Reason", e.Reason.String()),
 	}
@@ -230,6 +228,9 @@ func printEvidence(b *base, e *query.Explanation) {
 	b.section("Allocations", allocationRows(b, e))
 	b.section("Current load of its GPUs", liveRows(b, e))
 	printHolders(b, e.Holders)
+	for _, print := range more {
+		print()
+	}
 	printSteps(b, e.Next(b.jobspec))
 	printWords(b, e)
 }
@@ -309,7 +310,7 @@ func printWait(b *base, e *query.Explanation) {
 		rows = append(rows, row("Ahead", first))
 	}
 	if w.Reason == reason.Locality && !e.StartTo.IsZero() {
-		rows = append(rows, row("At most until", query.When(e.StartTo, time.Now())+": it then starts on the GPUs that are free"))
+		rows = append(rows, row("At most until", query.When(e.StartTo, time.Now())+": it then starts on any suitable GPUs that are still free"))
 	} else if !e.StartTo.IsZero() {
 		rows = append(rows, row("Expected start", query.Span(e.StartFrom, e.StartTo, time.Now())))
 	}

@@ -37,7 +37,7 @@ func TestHold(t *testing.T) {
 		t.Fatalf("%d %s%s", code, out, said)
 	}
 	says("held by ", "explain", "train")
-	says("(to lift the hold: nomad-pal hold -lift <job>): data is mended", "queue")
+	says("UTC: data is mended (to lift the hold: nomad-pal hold -lift <job>)", "queue")
 	says("- To lift the hold: nomad-pal hold -lift train\n", "explain", "train")
 	if code, out, said := c.does("cancel", "fills"); code != 0 {
 		t.Fatal(out, said)
@@ -48,6 +48,13 @@ func TestHold(t *testing.T) {
 	}
 	if _, out, said := c.does("explain", "train"); !strings.Contains(out, "held by ") {
 		t.Errorf("%s%s", out, said)
+	}
+	// The hold belongs to the name. plan and run do not promise that the job starts.
+	if code, out, said := c.does("plan", train); code != 0 || !strings.Contains(out, "train would wait: held by ") || !strings.Contains(out, "- To lift the hold: nomad-pal hold -lift train\n") {
+		t.Errorf("plan: %d %s%s", code, out, said)
+	}
+	if code, _, said := c.does("run", "-detach", train); code != 0 || !strings.Contains(said, "Warning: train would wait: held by ") {
+		t.Errorf("run: %d %s", code, said)
 	}
 	if code, _, said := c.does("hold"); code != 1 || !strings.Contains(said, "give at least one job; see nomad-pal hold -help") {
 		t.Errorf("%d %s", code, said)
@@ -144,7 +151,7 @@ func TestHoldOfRunningJob(t *testing.T) {
 	}
 	c.until("explain reports the hold", func() bool {
 		_, out, _ := c.does("explain", "train")
-		return strings.Contains(out, "= held by ") && strings.Contains(out, "(to lift the hold: nomad-pal hold -lift <job>): bad data") &&
+		return strings.Contains(out, "= held by ") && strings.Contains(out, "UTC: bad data (to lift the hold: nomad-pal hold -lift <job>)") &&
 			strings.Contains(out, "- To lift the hold: nomad-pal hold -lift train\n")
 	})
 	if code, out, said := c.does("hold", "-lift", "train"); code != 0 {
@@ -231,12 +238,19 @@ func TestControlOfArray(t *testing.T) {
 	c := newCluster(t)
 	c.agent("", "http {\n  bind_port = 0\n}\n")
 	file := c.written("array.nomad.hcl", strings.Replace(jobText("default", "array", 1), "  group ", "  parameterized {}\n\n  group ", 1))
-	if code, out, said := c.does("run", "-detach", file); code != 0 {
-		t.Fatal(out, said)
+	if code, out, said := c.does("run", "-detach", file); code != 0 || !strings.HasSuffix(out, "\nTo start a run: nomad job dispatch array\n") {
+		t.Fatal(code, out, said)
 	}
+	if _, _, err := c.client("").API().Jobs().Dispatch("array", nil, nil, "", nil); err != nil { // as the advice says
+		t.Fatal(err)
+	}
+	c.until("the run is counted", func() bool {
+		_, out, _ := c.does("explain", "array")
+		return strings.Contains(out, "of 1.\n") && strings.Contains(out, "\nNext\n- To start a run: nomad job dispatch array\n")
+	})
 	for _, args := range []string{"hold array", "requeue array", "priority array 70"} {
 		code, out, said := c.does(strings.Fields(args)...)
-		if code != 1 || out != "" || !strings.Contains(said, "does not run itself: the job is parameterized or periodic; nomad-pal status -all lists its runs") {
+		if code != 1 || out != "" || !strings.Contains(said, "never in the placer's queue, only its runs are: the job is parameterized; nomad-pal status -all lists its runs") && !strings.Contains(said, "array does not run itself: the job is parameterized; ") {
 			t.Errorf("%s: %d %s%s", args, code, out, said)
 		}
 	}
@@ -244,6 +258,33 @@ func TestControlOfArray(t *testing.T) {
 		if code, out, said := c.does(strings.Fields(args)...); code != 0 {
 			t.Errorf("%s: %d %s%s", args, code, out, said)
 		}
+	}
+}
+
+// A job that Nomad alone places cannot be held or moved in the queue: the command has no effect, and
+// says so.
+func TestControlOfNativeJob(t *testing.T) {
+	c := newCluster(t)
+	c.agent("", "http {\n  bind_port = 0\n}\n")
+	everywhere := strings.Replace(jobText("default", "everywhere", 1), `"batch"`, `"system"`, 1)
+	without := strings.Replace(jobText("default", "without", 1), `device "nvidia/gpu" {`, `network {`, 1)
+	without = strings.Replace(without, "count = 1", "mbits = 1", 1)
+	for name, text := range map[string]string{"everywhere": everywhere, "without": without} {
+		if code, out, said := c.does("run", "-detach", c.written(name+".nomad.hcl", text)); code != 0 {
+			t.Fatal(out, said)
+		}
+	}
+	for args, want := range map[string]string{
+		"hold everywhere":        "never in the placer's queue: a system job runs on every node",
+		"priority everywhere 70": "never in the placer's queue: a system job runs on every node",
+		"hold without":           "never in the placer's queue: the job requests no GPUs",
+	} {
+		if code, out, said := c.does(strings.Fields(args)...); code != 1 || !strings.Contains(said, want) {
+			t.Errorf("%s: %d %s%s", args, code, out, said)
+		}
+	}
+	if code, out, said := c.does("hold", "-lift", "everywhere"); code != 0 { // removes what an older agent accepted
+		t.Errorf("%d %s%s", code, out, said)
 	}
 }
 

@@ -98,11 +98,17 @@ func (b *base) readJob(path string, f *jobFlags) (*api.Job, *api.JobSubmission, 
 	return job, submission, nil
 }
 
-// unplaced wraps an HCL error without a position in the file, and removes HCL's "<nil>: " at the
-// start of its text.
+// unplaced wraps HCL errors without a position in the file, and removes HCL's "<nil>: " before each.
+// If a variable is unset, unplaced says how to set it.
 type unplaced struct{ error }
 
-func (e unplaced) Error() string { return strings.TrimPrefix(e.error.Error(), "<nil>: ") }
+func (e unplaced) Error() string {
+	text := strings.TrimPrefix(strings.ReplaceAll(e.error.Error(), "\n<nil>: ", "\n"), "<nil>: ")
+	if strings.Contains(text, "Unset variable") {
+		text += "\nTo set variables: -var <name>=<value>, or -var-file <file>"
+	}
+	return text
+}
 func (e unplaced) Unwrap() error { return e.error }
 
 func (f *jobFlags) parse(path string, body []byte) (job *api.Job, submission *api.JobSubmission, err error) {

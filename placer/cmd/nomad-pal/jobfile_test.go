@@ -143,6 +143,20 @@ func TestJobSources(t *testing.T) {
 	}
 }
 
+// Each variable that is not set is named, and the error says how to set variables. HCL's "<nil>" for
+// the missing position is left out.
+func TestUnsetVariables(t *testing.T) {
+	c := newCluster(t)
+	job := "variable \"one\" {\n  type = string\n}\nvariable \"two\" {\n  type = string\n}\n" + strings.Replace(jobText("default", "j", 1), `"raw_exec"`, `"${var.one}${var.two}"`, 1)
+	code, _, said := c.reads(job, "plan", "-")
+	if code != 255 || strings.Contains(said, "<nil>") || !strings.Contains(said, `"one"`) || !strings.Contains(said, `"two"`) || !strings.Contains(said, "To set variables: -var <name>=<value>, or -var-file <file>\n") {
+		t.Errorf("%d %s", code, said)
+	}
+	if code, out, said := c.reads(job, "run", "-output", "-var", "one=raw", "-var", "two=_exec", "-"); code != 0 || !strings.Contains(out, `"raw_exec"`) {
+		t.Errorf("%d %s%s", code, out, said)
+	}
+}
+
 // reads runs a command with text on standard input.
 func (c *testCluster) reads(text string, args ...string) (int, string, string) {
 	c.t.Helper()

@@ -246,8 +246,9 @@ func lastLines(text []byte, n int) int {
 
 // lineWriter is the common output of all tasks. The lock keeps the lines of different tasks apart.
 type lineWriter struct {
-	mu sync.Mutex
-	w  io.Writer
+	mu    sync.Mutex
+	w     io.Writer
+	wrote bool
 }
 
 // prefixed is the writer for one task, which prints each line after a prefix.
@@ -295,6 +296,7 @@ func (m *prefixed) flush() {
 func (m *prefixed) write(text []byte) error {
 	m.to.mu.Lock()
 	defer m.to.mu.Unlock()
+	m.to.wrote = m.to.wrote || len(text) > 0
 	_, err := m.to.w.Write(text)
 	return err
 }

@@ -201,6 +201,14 @@ func (l *logs) nothing() error {
 	return fmt.Errorf("no member of job %q has started: see %s", l.key.ID, query.ExplainCommand(l.key))
 }
 
+// silent says that the logs are empty, and where the output may be instead.
+func (l *logs) silent() string {
+	if l.o.kind == api.FSLogNameStderr {
+		return fmt.Sprintf("The members of job %q have written nothing to standard error. Their standard output: nomad-pal logs %s", l.key.ID, query.InNamespace(l.key.Namespace, query.ShellQuoted(l.key.ID)))
+	}
+	return fmt.Sprintf("The members of job %q have written nothing to standard output. Their standard error: nomad-pal logs -stderr %s", l.key.ID, query.InNamespace(l.key.Namespace, query.ShellQuoted(l.key.ID)))
+}
+
 // print prints what the logs contain now.
 func (l *logs) print() error {
 	_, all, _, err := l.read(l.b.ctx, 0)
@@ -220,6 +228,9 @@ func (l *logs) print() error {
 	}
 	if n == 0 {
 		return l.nothing()
+	}
+	if len(failed) == 0 && !l.out.wrote && l.o.lines != 0 {
+		l.b.complain(l.silent())
 	}
 	return errors.Join(failed...)
 }

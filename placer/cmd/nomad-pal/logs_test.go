@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
 // Each line has its member's label, however the log is cut into pieces. A progress bar's carriage
@@ -45,6 +47,29 @@ func TestEndlessLine(t *testing.T) {
 	}
 	if len(p.rest) > longestLine || out.Len() < 900_000 {
 		t.Errorf("%d bytes are kept, %d printed", len(p.rest), out.Len())
+	}
+}
+
+// Programs often write only to standard error. logs says where to look if it has nothing to print.
+func TestEmptyLogs(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	l := &logs{key: cluster.JobKey{Namespace: "team", ID: "train"}, out: &lineWriter{w: &out}}
+	p := &prefixed{to: l.out, prefix: "> "}
+	if p.flush(); l.out.wrote {
+		t.Error("nothing was written")
+	}
+	for kind, want := range map[string]string{
+		api.FSLogNameStdout: "have written nothing to standard output. Their standard error: nomad-pal logs -stderr -namespace team train",
+		api.FSLogNameStderr: "have written nothing to standard error. Their standard output: nomad-pal logs -namespace team train",
+	} {
+		l.o.kind = kind
+		if got := l.silent(); !strings.HasSuffix(got, want) {
+			t.Errorf("%s: %s", kind, got)
+		}
+	}
+	if _, err := p.Write([]byte("step 1\n")); err != nil || !l.out.wrote {
+		t.Errorf("a line was written: %v", err)
 	}
 }
 

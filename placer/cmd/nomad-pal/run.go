@@ -16,6 +16,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
@@ -131,14 +132,14 @@ func runRun(b *base, args []string) int {
 }
 
 // detached prints the result of a registration. detached warns if, according to the agent, the job
-// can never start as it is written.
+// can never start as it is written, or is held: a hold outlives the job's end.
 func detached(b *base, client *nomad.Client, job *api.Job, resp *api.JobRegisterResponse) int {
 	code := registered(b, client, job, resp)
 	if !rewrite.Gated(job) || cluster.Template(job) {
 		return code
 	}
 	if a, err := b.askLater(); err == nil {
-		if e, err := a.Plan(job); err == nil && (planned{Explanation: e}).never() {
+		if e, err := a.Plan(job); err == nil && ((planned{Explanation: e}).never() || e.Reason.Kind == reason.Held) {
 			b.complain("Warning: " + oneLine(e.Headline(time.Now())))
 		}
 	}
@@ -316,6 +317,7 @@ func registered(b *base, client *nomad.Client, job *api.Job, resp *api.JobRegist
 		if children, known := servesChildren(b, job); known {
 			b.printf(": %s", request.TemplateReason(job, children))
 		}
+		b.printf("\nTo start a run: %s", query.StartRun(job))
 	case request.Paused(job):
 		b.printf(" with no members: %s", request.NoMembers)
 	case rewrite.Gated(job) && placed(b, client, job):
@@ -362,7 +364,7 @@ func watchJob(b *base, a *answers, k cluster.JobKey) int {
 	case err != nil:
 		return b.fail(err)
 	}
-	code := b.show(e, func() { printExplanation(b, e); printAddresses(b, a, e) })
+	code := b.show(e, func() { printExplanation(b, e, func() { printAddresses(b, a, e) }) })
 	return cmp.Or(code, map[bool]int{true: 2}[refusedToStart(e)])
 }
 
