@@ -35,6 +35,9 @@ func (p *Placer) Control(ctx context.Context, k cluster.JobKey, change func(*gan
 	if err != nil && !store.Unreadable(err) {
 		return gang.Control{}, err
 	}
+	if picture := p.Picture(); err != nil && picture != nil {
+		is.Of = stored(picture.Model().Controls)
+	}
 	gone := p.gone(ctx, is.Of)
 	var of gang.Control
 	_, err = kept.Change(ctx, is, func(is store.Value[map[string]gang.Control]) (map[string]gang.Control, error) {
@@ -95,6 +98,10 @@ func (p *Placer) readControls(ctx context.Context, now time.Time) bool {
 		return known
 	}
 	is, err := store.In(p.nomad).Controls().Read(ctx)
+	if store.Unreadable(err) && p.m.Controls != nil {
+		p.log.Warn("the stored holds and priorities of jobs were damaged; storing the last known ones again", "error", err)
+		is, err = store.In(p.nomad).Controls().Replace(ctx, is.Index, stored(p.m.Controls))
+	}
 	if store.Unreadable(err) || nomad.Refused(err) {
 		p.log.Warn("cannot read the holds and priorities of jobs; continuing without them", "error", err)
 		err = nil
@@ -113,6 +120,15 @@ func (p *Placer) readControls(ctx context.Context, now time.Time) bool {
 		}
 	}
 	return true
+}
+
+// stored returns controls in the form in which they are stored.
+func stored(controls map[cluster.JobKey]gang.Control) map[string]gang.Control {
+	out := map[string]gang.Control{}
+	for k, c := range controls {
+		out[k.String()] = c
+	}
+	return out
 }
 
 // holdJobs keeps jobs that are on hold out of the queue.
