@@ -7,9 +7,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
@@ -120,5 +124,26 @@ func TestExplainWithoutADamagedRecord(t *testing.T) {
 		if e := w.explained("a"); e.State != gang.Running {
 			w.T.Errorf("a is %s: %s", e.State, e.Reason)
 		}
+	})
+}
+
+// The stored profile is damaged while a placer is active. The placer stores it again with its next
+// full read of Nomad, because device plugins and commands read it.
+func TestDamagedProfile(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		node, raw := nomadtest.GPUNode(0, 2), "GPU-0-0 A=1;GPU-0-1 A=1.1"
+		node.NodeResources.Devices[0].Attributes[attr.Raw] = &api.Attribute{StringVal: &raw}
+		w.Nomad.AddNode(node)
+		p := w.StartPlacer()
+		stored := func() bool {
+			is, err := store.In(w.client()).Profile().Read(w.T.Context())
+			return err == nil && is != nil && len(is.GPUs) == 2
+		}
+		w.Expect("the profile is stored", time.Minute, stored)
+		for path, text := range map[string]string{"nomad-pal/profile/0000": "nonsense", "nomad-pal/profile/0007": "more nonsense"} {
+			w.Nomad.SetVariable("default", path, map[string]string{"data": text})
+		}
+		w.Expect("the profile is stored again", 10*time.Minute, stored)
+		p.Stop()
 	})
 }
