@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
@@ -43,6 +44,9 @@ func (p *Placer) Control(ctx context.Context, k cluster.JobKey, change func(*gan
 	is, err := kept.Read(ctx)
 	if err != nil && !store.Unreadable(err) {
 		return Controlled{}, err
+	}
+	if picture := p.Picture(); err != nil && picture != nil {
+		is.Of = storedControls(picture.Model().Controls)[k.Namespace]
 	}
 	gone := p.gone(ctx, is.Of)
 	var of gang.Control
@@ -105,6 +109,10 @@ func (p *Placer) readControls(ctx context.Context, now time.Time) bool {
 	}
 	told := p.meanwhile.lastTold()
 	is, err := store.In(p.nomad).Controls().ReadOrRefused(ctx)
+	if store.Unreadable(err) && p.m.Controls != nil {
+		p.log.Warn("the stored holds and priorities of jobs were damaged; storing the last known ones again", "error", err)
+		is, err = p.restoreControls(ctx)
+	}
 	if store.Unreadable(err) || nomad.Refused(err) {
 		p.log.Warn("cannot read the holds and priorities of jobs; continuing without them", "error", err)
 		err = nil
@@ -124,6 +132,33 @@ func (p *Placer) readControls(ctx context.Context, now time.Time) bool {
 		}
 	}
 	return true
+}
+
+// restoreControls writes the last known controls again in place of variables that cannot be read,
+// and reads all controls again.
+func (p *Placer) restoreControls(ctx context.Context) (map[string]gang.Control, error) {
+	known := storedControls(p.m.Controls)
+	for _, namespace := range slices.Sorted(maps.Keys(known)) {
+		v := store.In(p.nomad).ControlsOf(namespace)
+		if is, err := v.Read(ctx); store.Unreadable(err) {
+			if _, err := v.Replace(ctx, is.Index, known[namespace]); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return store.In(p.nomad).Controls().ReadOrRefused(ctx)
+}
+
+// storedControls returns controls by namespace, in the form in which they are stored.
+func storedControls(controls map[cluster.JobKey]gang.Control) map[string]map[string]gang.Control {
+	out := map[string]map[string]gang.Control{}
+	for k, c := range controls {
+		if out[k.Namespace] == nil {
+			out[k.Namespace] = map[string]gang.Control{}
+		}
+		out[k.Namespace][k.String()] = c
+	}
+	return out
 }
 
 // holdJobs keeps jobs that are on hold out of the queue.

@@ -91,9 +91,25 @@ func (h *failureLog) load(ctx context.Context, c *nomad.Client, now time.Time) (
 		}
 		return cmp.Or(h.putRight(ctx, c, now), odd)
 	case h.stale, now.Sub(h.readAt) >= quarantineReread:
-		return h.read(ctx, c, now)
+		return h.readAgain(ctx, c, now)
 	}
 	return nil
+}
+
+// readAgain reads the quarantine again. If the stored quarantine has been damaged, readAgain stores
+// the known quarantine again, and returns an [store.Unreadable] error.
+func (h *failureLog) readAgain(ctx context.Context, c *nomad.Client, now time.Time) error {
+	known := h.quarantine
+	damaged := h.read(ctx, c, now)
+	if !store.Unreadable(damaged) {
+		return damaged
+	}
+	kept, err := store.In(c).Quarantine().Replace(ctx, h.index, known)
+	if err != nil {
+		kept = store.Value[map[string]failure.Quarantine]{Of: known, Index: h.index}
+	}
+	h.setQuarantine(kept)
+	return cmp.Or(err, damaged)
 }
 
 // putRight corrects the stored quarantine if it was written by a placer whose clock was ahead.
@@ -246,7 +262,7 @@ func (h *failureLog) trimQuarantine(now time.Time) {
 func PutInQuarantine(ctx context.Context, c *nomad.Client, long time.Duration, why string, gpus ...string) error {
 	kept := store.In(c).Quarantine()
 	is, err := kept.Read(ctx)
-	if err != nil {
+	if err != nil && !store.Unreadable(err) {
 		return err
 	}
 	_, err = kept.Change(ctx, is, func(is store.Value[map[string]failure.Quarantine]) (map[string]failure.Quarantine, error) {
@@ -267,6 +283,9 @@ func PutInQuarantine(ctx context.Context, c *nomad.Client, long time.Duration, w
 func LiftQuarantine(ctx context.Context, c *nomad.Client, gpus ...string) ([]string, error) {
 	kept := store.In(c).Quarantine()
 	is, err := kept.Read(ctx)
+	if store.Unreadable(err) {
+		err = nil
+	}
 	if err != nil || len(gpus) == 0 && len(failure.QuarantinedGPUs(is.Of, time.Now())) == 0 {
 		return nil, err
 	}
@@ -305,7 +324,10 @@ func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 		p.m.Failures, p.m.Quarantine = p.failureLog.failures, p.failureLog.quarantine
 		p.changed = p.changed || p.failureLog.index != was
 	}()
+	first := p.failureLog.readAt.IsZero()
 	switch err := p.failureLog.load(ctx, p.nomad, now); {
+	case store.Unreadable(err) && !first:
+		p.log.Warn("the stored quarantine was damaged; the last known quarantine is stored again", "error", err)
 	case store.Unreadable(err):
 		p.log.Warn("cannot read the stored failures or quarantine; starting with empty ones", "error", err)
 	case err != nil:

@@ -177,6 +177,11 @@ func (r Reason) Over(others ...Reason) Reason {
 // Same reports whether two reasons have the same kind and text.
 func (r Reason) Same(o Reason) bool { return r.Kind == o.Kind && r.String() == o.String() }
 
+// Includes reports whether r is the same reason as o, or says that o applies at the same time.
+func (r Reason) Includes(o Reason) bool {
+	return r.Same(o) || slices.ContainsFunc(r.Also, func(also Reason) bool { return also.Includes(o) })
+}
+
 // RedactedFor returns the reason with each job (namespace/id) replaced by what `name` returns for
 // the job. The function `name` returns the job itself, or a placeholder if the reader must not see
 // the job. It leaves Cause unchanged.

@@ -176,6 +176,7 @@ var examples = []struct {
 		Reason{Kind: MembersRun, Want: 2, Doing: &Doing{Run: 1}}.And(Reason{Kind: NoRoomMissing, Because: []Reason{{Kind: GPUs, Needs: 1}}}),
 		{Kind: Incomplete, Have: 1, Want: 2, Because: []Reason{{Kind: Blocked, Group: "g", Cause: "memory (1 node)"}}},
 		{Kind: Incomplete, Have: 1, Want: 2, Because: []Reason{{Kind: Blocked}}},
+		{Kind: Incomplete, Have: 1, Want: 2, Because: []Reason{{Kind: MemberLost, Node: "n1", Cause: "the node went down", Also: []Reason{{Kind: Blocked, Group: "g", Cause: "memory (1 node)"}}}}},
 		{Kind: Deploying, Have: 1, Want: 2, Because: []Reason{{Kind: MemberFailed, Cause: "exit code 1"}}},
 		Reason{Kind: NomadPreempted}.And(Reason{Kind: OthersRun}),
 		Reason{Kind: PreemptedOnce}.And(Reason{Kind: OthersDone}),

@@ -105,6 +105,7 @@ const (
 	NomadPreempted    Kind = "nomad-preempted"
 	PreemptedOnce     Kind = "nomad-preempted-for-good"
 	MemberFailed      Kind = "member-failed"
+	MemberLost        Kind = "member-lost"    // a member failed, and Nomad has no room for the member
 	CutShort          Kind = "client-ended"   // the Nomad client ended a member
 	MemberStopped     Kind = "member-stopped" // a member was stopped, and Nomad does not run this member again
 	MembersStopped    Kind = "members-stopped"
@@ -403,6 +404,7 @@ var ofRunning = map[Kind]writer{
 	},
 	NomadPreempted: say("Nomad preempted a member for a job with a higher priority"),
 	PreemptedOnce:  say("Nomad preempted a member for a job with a higher priority, and does not rerun the member"),
+	MemberLost:     func(r Reason) string { return fmt.Sprintf("a member on node %s failed: %s", r.Node, r.Cause) },
 	MemberFailed:   func(r Reason) string { return "a member failed, and Nomad is not retrying it: " + r.Cause },
 	CutShort:       say("a Nomad client ended a member (was its node purged?), and Nomad does not rerun the member"),
 	MemberStopped:  say("a member was stopped (node drain?), and Nomad does not rerun the member"),

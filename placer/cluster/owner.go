@@ -200,7 +200,7 @@ func (s *State) warn(conflicts map[conflict][]string) {
 		if more := len(conflicts[c]) - 1; more > 0 {
 			gpus = fmt.Sprintf("%s and %d more", gpus, more)
 		}
-		out = append(out, fmt.Sprintf("%s: listed by node %s and by node %s; the placer uses the second node, %s", gpus, s.Nodes.describe(c.node), s.Nodes.describe(c.owner), c.why))
+		out = append(out, fmt.Sprintf("%s: listed by node %s and by node %s; the placer uses the second node, %s%s", gpus, s.Nodes.describe(c.node), s.Nodes.describe(c.owner), c.why, s.Nodes.purgeAdvice(c.node)))
 	}
 	for _, id := range slices.Sorted(maps.Keys(s.odd)) {
 		out = append(out, s.odd[id]...)
@@ -209,6 +209,15 @@ func (s *State) warn(conflicts map[conflict][]string) {
 		out = append(out[:maxWarnings], fmt.Sprintf("%d more warnings about nodes are not shown", more))
 	}
 	s.warnings = out
+}
+
+// purgeAdvice returns the command that removes a node that is down, or "" if the node is not down.
+// A node can choose its own id. So purgeAdvice also returns "" for an id that a shell could execute.
+func (ns Nodes) purgeAdvice(id string) string {
+	if n := ns[id]; n == nil || n.Status != api.NodeStatusDown || strings.Trim(id, "0123456789abcdef-") != "" {
+		return ""
+	}
+	return fmt.Sprintf("; if the first node is an earlier installation, purge it: nomad operator api -X PUT /v1/node/%s/purge", id)
 }
 
 // OwnGPUs returns the GPUs that Nomad assigned to an allocation, except those that it cannot hold.

@@ -227,6 +227,8 @@ func (g *Lifecycle) stuck(w World) reason.Reason {
 		return reason.Reason{}
 	case e != nil && g.preemptedByNomad(w):
 		return reason.Reason{Kind: reason.NomadPreempted}
+	case e != nil && f != nil: // the missing room is only a consequence
+		return reason.Reason{Kind: reason.MemberLost, Node: f.Node, Cause: f.Reason}.And(refusal(e))
 	case e != nil:
 		return refusal(e)
 	case f != nil:

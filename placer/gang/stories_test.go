@@ -123,7 +123,7 @@ func (s *story) world(d *datadriven.TestData) string {
 			}
 			s.w.now = s.w.now.Add(by)
 		case a.Key == "failure":
-			s.w.failure = &failure.Failure{Cause: map[string]failure.Cause{"user": failure.User, "infrastructure": failure.Infrastructure, "unknown": failure.Unknown}[value], Reason: "exit code 1", At: s.w.now}
+			s.w.failure = &failure.Failure{Cause: map[string]failure.Cause{"user": failure.User, "infrastructure": failure.Infrastructure, "unknown": failure.Unknown}[value], Reason: "exit code 1", Node: "n2", At: s.w.now}
 		case a.Key == "healthy":
 			s.w.failure = nil
 		case a.Key == "holds":

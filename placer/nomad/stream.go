@@ -48,8 +48,9 @@ func eventsIn(line []byte) (es []cluster.Event, err error) {
 	return es, err
 }
 
-// heartbeat is the longest time without data on the stream. Nomad sends an empty object every 10 s,
-// so a longer time means that the connection is broken.
+// heartbeat is the longest time without data on the stream. Nomad sends an empty object every 30 s
+// (1.11.3), so a longer time means that the connection is broken, or that the server has closed the
+// subscription and left the connection open.
 const heartbeat = 45 * time.Second
 
 // ErrHeartbeatTimeout means that the client ended a stream because the server sent no more

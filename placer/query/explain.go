@@ -474,6 +474,9 @@ func restarted(st gang.Observed, r *gang.Record) time.Time {
 func (s *Snapshot) lastRecord(ctx context.Context, st gang.Observed) (*gang.Record, error) {
 	for began := time.Now(); ; {
 		r, err := store.In(s.nomad).Record(ctx, st.Key)
+		if store.Unreadable(err) { // the placer replaces damaged records
+			return nil, nil
+		}
 		if err != nil || !recordToCome(r, st, began, time.Now()) {
 			return r, err
 		}

@@ -222,10 +222,10 @@ func waitsSentence(e *Explanation, now time.Time) string {
 }
 
 // stoppedSentence returns, in brackets, why the placer stopped the job, and for which other job; ""
-// if the placer did not stop the job.
+// if the placer did not stop the job, or if the job's reason already says why.
 func stoppedSentence(e *Explanation) string {
 	why := e.StoppedWhy
-	if why.IsZero() {
+	if why.IsZero() || e.Reason.Includes(why) {
 		return ""
 	}
 	if e.StoppedFor != "" {

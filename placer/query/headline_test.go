@@ -39,6 +39,8 @@ func TestHeadlines(t *testing.T) {
 			"a ran before, and has been waiting again for 9s, since " + Clock(time.Local, before(9*time.Second)) + " (the job makes room for default/b): needs 4 GPUs; none is free."},
 		{Explanation{State: gang.Waiting, Submitted: before(time.Hour), Wait: &queue.Wait{Reason: reason.Quota}, Reason: reason.Reason{Kind: reason.Quota, Needs: 1, User: "ada", Tenant: "lab", Held: 2, Limit: 2}},
 			"a has waited for 60m, since " + Clock(time.Local, before(time.Hour)) + ": needs 1 GPU; user ada holds 2 in tenant lab and may hold at most 2 (max_gpus_per_user). The start cannot be predicted, because the job waits for jobs whose end is unknown: services, jobs without pal_duration, or jobs that have run longer than predicted."},
+		{Explanation{State: gang.Waiting, Submitted: before(time.Hour), Ran: before(9 * time.Second), StoppedWhy: reason.Reason{Kind: reason.MembersStopped}, Reason: reason.Reason{Kind: reason.GPUs, Needs: 4, Also: []reason.Reason{{Kind: reason.MembersStopped}}}},
+			"a ran before, and has been waiting again for 9s, since " + Clock(time.Local, before(9*time.Second)) + ": needs 4 GPUs; none is free; the job's members were stopped (by a node drain or a user)."},
 		{Explanation{State: gang.Completing, StoppedWhy: reason.Reason{Kind: reason.MakesRoom}, StoppedFor: "default/b", Reason: reason.Reason{Kind: reason.StillEnding, Have: 1}},
 			"a ran, and is being stopped (the job makes room for default/b): 1 member is still stopping and holds its GPUs."},
 		{Explanation{State: gang.Running, Decision: &pal.Decision{Policy: string(pal.PAL), Demand: 1, Candidates: pal.Candidates{Total: 4, Free: 1}, Chosen: &pal.Choice{Nodes: 2, Cost: 1}}},

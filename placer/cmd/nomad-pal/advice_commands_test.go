@@ -255,7 +255,7 @@ func (c *testCluster) followsAgents(f *advice.Followed, window string) {
 	t := c.t
 	c.beat(store.Heartbeat{Agent: "one", Since: time.Now().Add(-4 * time.Hour), Worked: time.Now().Add(-3 * time.Hour), Trouble: "it hangs"})
 	k := c.check("agent")
-	if k == nil || !f.Add(k.Next, "start the agent, or look at its log: nomad-pal agent") {
+	if k == nil || !f.Add(k.Next, "a standby agent takes over within a minute; if no agent runs, start one: nomad-pal agent") {
 		t.Errorf("no agent: %+v", k)
 	}
 	t.Run("an agent with a window of the past", func(t *testing.T) {

@@ -121,7 +121,7 @@ func (a *answers) findPublished(now time.Time) error {
 		}
 		return missing(start, "no agent has published its address in Nomad")
 	case !is.Fresh(now):
-		return missing(start, "agent %s, at %s, was last seen %s", is.Agent, cmp.Or(is.Address, "no address"), query.Ago(is.Beaten, now))
+		return missing("wait a minute if another agent stands by; otherwise start one (nomad-pal agent), or set NOMAD_PAL_ADDR", "agent %s, at %s, was last seen %s", is.Agent, cmp.Or(is.Address, "no address"), query.Ago(is.Beaten, now))
 	case is.Address == "":
 		return missing("set http { advertise } in the agent's configuration, or set NOMAD_PAL_ADDR", "agent %s publishes no address", is.Agent)
 	case onlyThere(is):
@@ -131,7 +131,7 @@ func (a *answers) findPublished(now time.Time) error {
 	return nil
 }
 
-// onlyThere reports whether an agent's address can be reached only from another machine.
+// onlyThere reports whether only another machine can reach the agent's address.
 func onlyThere(is heartbeat.Activity) bool {
 	host, _ := os.Hostname() // if the host name is unknown, no agent counts as local
 	return agent.Loopback(is.Address) && is.Host() != host
@@ -163,6 +163,9 @@ func (a *answers) connect() error {
 	if err := a.hear(reachTimeout); err != nil {
 		if published && errors.As(err, new(x509.HostnameError)) {
 			return fails("set NOMAD_PAL_ADDR, or http { advertise } in the agent's configuration, to an address for which the agent's certificate is valid", err)
+		}
+		if answer, ok := errors.AsType[api.UnexpectedResponseError](err); ok && answer.StatusCode() == http.StatusBadGateway {
+			return noAgent{looked: fmt.Sprintf("%s (%s): %s", a.address, a.told, err), next: "look at this agent's log; a standby agent takes over within a minute", cause: err, refused: true}
 		}
 		return fails(cmp.Or(remedyTLS(err), "is an agent running there?"), err)
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/nearest"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
+	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 // streams are a command's input and outputs.
@@ -200,6 +201,16 @@ func (b *base) complain(text string) {
 			fmt.Fprintln(b.io.err, l)
 		}
 	}
+}
+
+// damaged replaces the error about damaged data in Nomad's variables by a note, because such data
+// counts as missing. damaged returns all other errors unchanged.
+func (b *base) damaged(err error) error {
+	if !store.Unreadable(err) {
+		return err
+	}
+	b.complain("Note: " + oneLine(err.Error()) + ". This data is damaged, and counts as missing until an agent stores it again")
+	return nil
 }
 
 // warn prints the active agent's warnings to standard error.

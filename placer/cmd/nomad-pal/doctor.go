@@ -144,7 +144,7 @@ func checkAgent(b *base, client *nomad.Client) query.Check {
 	case a.Idle() && a.Agent == "":
 		return query.Check{Name: "agent", Verdict: query.Fail, Found: idleSentence(a, time.Now()), Next: "start an agent: nomad-pal agent; if one runs whose configuration sets nomad { namespace }, give this namespace (-pal-namespace)"}
 	case a.Idle():
-		return query.Check{Name: "agent", Verdict: query.Fail, Found: idleSentence(a, time.Now()), Next: "start the agent, or look at its log: nomad-pal agent"}
+		return query.Check{Name: "agent", Verdict: query.Fail, Found: idleSentence(a, time.Now()), Next: "a standby agent takes over within a minute; if no agent runs, start one: nomad-pal agent"}
 	case a.Version != version.Human():
 		return query.Check{Name: "agent", Verdict: query.Warn, Found: fmt.Sprintf("%s; this command is %s", workSentence(a, time.Now()), version.Human()), Next: "use the same version for both"}
 	}

@@ -56,7 +56,7 @@ func runFailures(b *base, args []string) int {
 	if nomad.Refused(err) {
 		r.Failures, s, err = visibleFailures(b)
 	}
-	if err != nil {
+	if err = b.damaged(err); err != nil {
 		return b.fail(err)
 	}
 	if b.given("namespace") && b.namespace != "*" {

@@ -61,6 +61,10 @@ func TestWithoutAgent(t *testing.T) {
 	job := c.job("default", "train", 2)
 	lost := httptest.NewServer(http.NotFoundHandler())
 	lost.Close()
+	troubled := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "the agent cannot reach Nomad", http.StatusBadGateway)
+	}))
+	defer troubled.Close()
 	now := time.Now()
 	for _, of := range []struct {
 		name     string
@@ -71,6 +75,7 @@ func TestWithoutAgent(t *testing.T) {
 		{"none", store.Heartbeat{}, "", "NOMAD_PAL_ADDR is not set, and no agent has published its address in Nomad", "start one (nomad-pal agent), or set NOMAD_PAL_ADDR"},
 		{"it ended", store.Heartbeat{Agent: host + "/1", Since: now, Worked: now, Stopped: true, Address: lost.URL}, "", "", ""},
 		{"it does not answer", store.Heartbeat{Agent: host + "/1", Since: now, Worked: now, Address: lost.URL}, "", lost.URL + " (published in Nomad ", "is an agent running there?"},
+		{"it cannot reach Nomad", store.Heartbeat{Agent: host + "/1", Since: now, Worked: now, Address: troubled.URL}, "", troubled.URL + " (published in Nomad ", "the agent answers 502: the agent cannot reach Nomad: look at this agent's log; a standby agent takes over within a minute"},
 		{"without an API", store.Heartbeat{Agent: host + "/1", Since: now, Worked: now}, "", "agent " + host + "/1 publishes no address", "set http { advertise }"},
 		{"on another machine only", store.Heartbeat{Agent: "other/1", Since: now, Worked: now, Address: "http://127.0.0.1:8090"}, "", "agent other/1 listens only on its own machine, at http://127.0.0.1:8090", "run the command on other"},
 		{"named, and not there", store.Heartbeat{}, lost.URL, lost.URL + " (NOMAD_PAL_ADDR): ", "is an agent running there?"},
@@ -79,12 +84,16 @@ func TestWithoutAgent(t *testing.T) {
 			c.beat(of.beat)
 		}
 		t.Setenv("NOMAD_PAL_ADDR", of.set)
+		active := "" // an agent that answers with an error is there, but not active
+		if strings.HasPrefix(of.says, troubled.URL) {
+			active = "active "
+		}
 		for name, text := range needAgent {
 			if text == "" {
 				continue // another test covers it
 			}
 			code, out, said := c.does(strings.Fields(strings.ReplaceAll(text, "JOB", job))...)
-			if code != exitNoPlacer || out != "" || strings.Count(said, "\n") != 1 || !strings.HasPrefix(said, "Error: no agent answers: ") || !strings.Contains(said, of.says) || !strings.Contains(said, of.do) {
+			if code != exitNoPlacer || out != "" || strings.Count(said, "\n") != 1 || !strings.HasPrefix(said, "Error: no "+active+"agent answers: ") || !strings.Contains(said, of.says) || !strings.Contains(said, of.do) {
 				t.Errorf("%s, %s: %d %s%s", of.name, name, code, out, said)
 			}
 		}
@@ -93,11 +102,26 @@ func TestWithoutAgent(t *testing.T) {
 				continue
 			}
 			code, out, said := c.does(strings.Fields(strings.ReplaceAll(text, "JOB", job))...)
-			if code != 0 || out == "" || name == "gpus" && (!strings.Contains(said, "Note: this output comes from Nomad, not from an agent, because no agent answers: ") || !strings.Contains(out, "free")) {
+			if code != 0 || out == "" || name == "gpus" && (!strings.Contains(said, "Note: this output comes from Nomad, not from an agent, because no "+active+"agent answers: ") || !strings.Contains(out, "free")) {
 				t.Errorf("%s, %s: %d %s%s", of.name, name, code, out, said)
 			}
 		}
 	}
+}
+
+// The last active agent has written no heartbeat for a while. Perhaps a standby agent is about to take
+// over, because the lock of a lost agent must first expire.
+func TestLastSeen(t *testing.T) {
+	c := newCluster(t)
+	c.nomad.StepClock(-5 * time.Minute)
+	c.beat(store.Heartbeat{Agent: "one/1", Since: time.Now(), Worked: time.Now(), Address: "http://one:8090"})
+	c.nomad.StepClock(5 * time.Minute)
+	code, out, said := c.does("status")
+	if want := "agent one/1, at http://one:8090, was last seen 5m ago: wait a minute if another agent stands by; otherwise start one"; code != exitNoPlacer || !strings.Contains(said, want) {
+		t.Errorf("%d %s%s, want %q", code, out, said, want)
+	}
+	c.agent("", "http {\n  bind_port = 0\n}\n")
+	c.until("a new agent answers", func() bool { code, _, _ := c.does("status"); return code == 0 })
 }
 
 // If the agent that should register a job does not answer, run does not wait for it a second time.

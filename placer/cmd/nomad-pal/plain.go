@@ -32,11 +32,16 @@ func plainly(b *base, client *nomad.Client, last *query.Snapshot) (*query.Snapsh
 	if m.State, err = client.Resync(b.ctx, old); err != nil {
 		return nil, err
 	}
-	// A damaged profile counts as missing.
-	if m.Profile, err = store.In(client).Profile().Read(b.ctx); err != nil && !store.Unreadable(err) {
+	damaged := func(err error) error {
+		if last != nil && store.Unreadable(err) { // the first result came with the note
+			return nil
+		}
+		return b.damaged(err)
+	}
+	if m.Profile, err = store.In(client).Profile().Read(b.ctx); damaged(err) != nil {
 		return nil, err
 	}
-	if m.Quarantine, err = placer.ReadQuarantine(b.ctx, client); err != nil && !store.Unreadable(err) {
+	if m.Quarantine, err = placer.ReadQuarantine(b.ctx, client); damaged(err) != nil {
 		return nil, err
 	}
 	activity, err := heartbeat.ReadActivity(b.ctx, client, now)

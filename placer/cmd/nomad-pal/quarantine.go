@@ -156,7 +156,7 @@ func quarantined(b *base, client *nomad.Client) (map[string]failure.Quarantine, 
 	qs, err := placer.ReadQuarantine(b.ctx, client)
 	now := time.Now()
 	maps.DeleteFunc(qs, func(_ string, q failure.Quarantine) bool { return !now.Before(q.Until) })
-	return qs, err
+	return qs, b.damaged(err)
 }
 
 func (b *base) lift(gpus []string) int {

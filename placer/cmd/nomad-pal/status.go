@@ -17,6 +17,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
+	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 var helpStatus = help("status [options]", `
@@ -53,9 +54,9 @@ type overview struct {
 	// token. A namespace without a tenant counts as a tenant.
 	Tenants []queue.TenantUse `json:"tenants,omitempty"`
 	// Jobs are the jobs with GPUs that have not ended; queued jobs come first.
-	Jobs   []model.JobStatus `json:"jobs"`
-	hidden bool              // the token may not see the profile
-	all    []model.JobStatus // Jobs, and the jobs that the options filter out
+	Jobs    []model.JobStatus `json:"jobs"`
+	unknown string            // why the profile is not known, "" if it is known
+	all     []model.JobStatus // Jobs, and the jobs that the options filter out
 }
 
 // gpuCounts counts GPUs by state. Each GPU counts once. Unhealthy and quarantined GPUs do not count
@@ -146,8 +147,11 @@ func runStatus(b *base, args []string) int {
 		o.Tenants, err = s.Tenants()
 	}
 	if err == nil {
-		if o.Profile, err = s.Profile(); nomad.Refused(err) {
-			o.hidden, err = true, nil
+		switch o.Profile, err = s.Profile(); {
+		case nomad.Refused(err):
+			o.unknown, err = `the token cannot read the variables "nomad-pal/profile/*"`, nil
+		case store.Unreadable(err):
+			o.unknown, err = "the stored profile is damaged; the active agent stores it again at its next full read of Nomad (resync)", nil
 		}
 	}
 	if err != nil {
@@ -169,8 +173,8 @@ func runStatus(b *base, args []string) int {
 func printStatus(b *base, o overview, elements bool) {
 	profile := "none: nothing is measured yet"
 	switch {
-	case o.hidden:
-		profile = `not known: the token cannot read the variables "nomad-pal/profile/*"`
+	case o.unknown != "":
+		profile = "not known: " + o.unknown
 	case o.Profile > 0:
 		profile = fmt.Sprintf("version %d", o.Profile)
 	}
