@@ -55,6 +55,7 @@ func (s *Snapshot) checkAfter(ctx context.Context, e *Explanation, job *api.Job)
 		}
 		if why := cluster.NeverFinishes(of); !why.IsZero() {
 			e.State, e.Reason = gang.Waiting, reason.Reason{Kind: reason.ComesAfter, Jobs: []string{k.String()}}.Over(why)
+			e.Wait, e.Holders = nil, nil
 			return
 		}
 	}
@@ -80,19 +81,13 @@ func (s *Snapshot) plan(job *api.Job) (*Explanation, error) {
 		planned = *rewrite.Gate(job)
 	}
 	planned.SubmitTime = &now
-	// The plan's version is later than any other, so members that finished in an earlier version
-	// have to run again.
-	later := uint64(math.MaxInt64)
+	later := uint64(math.MaxInt64) // later than any other version, so finished members have to run again
 	planned.JobModifyIndex, planned.Version = &later, &later
 	e := &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Waiting, Planned: true, GPUIDLength: s.idLength()}
 	if e.notServed(job, s.m.Cfg.Children) {
 		return e, nil
 	}
 	st, runs := s.placed(k)
-	if t := s.m.Jobs[k]; t != nil && t.Nomad == gang.Waiting { // the job keeps its place in the queue
-		at := t.Submitted().UnixNano()
-		planned.SubmitTime, e.Submitted = &at, t.Submitted()
-	}
 	v, err := request.NewView(s.m.State, s.m.ViewOptions(s.m.Time), k)
 	if err != nil {
 		return nil, err
@@ -113,11 +108,17 @@ func (s *Snapshot) plan(job *api.Job) (*Explanation, error) {
 	}
 	e.Decision = &d
 	defer e.noteSize()
-	t := &model.Tracked{Lifecycle: gang.Of(gang.Observed{Key: k, Job: &planned, Nomad: gang.Waiting})}
-	t.Request = r
+	t := s.replanned(k, &planned, r)
+	if t.Submitted().Before(s.m.Time) {
+		e.Submitted = t.Submitted()
+	}
 	if runs {
 		t.Nomad = gang.Resubmitted
 		s.planRunning(e, st, t.Lifecycle, v, &d)
+		return e, nil
+	}
+	if held := t.Control.Hold(); !held.IsZero() {
+		e.Reason, e.Hold = held, held
 		return e, nil
 	}
 	tradeoffs := s.tradeoffs(v.Cluster, r.Least(), sizeKey(r, "min")) // before planInQueue places gangs
@@ -125,9 +126,20 @@ func (s *Snapshot) plan(job *api.Job) (*Explanation, error) {
 		if e.Tradeoffs = tradeoffs; e.State == gang.Waiting {
 			e.Tradeoffs = s.thatMayStart(t, tradeoffs)
 		}
-		e.afterOthers(t.Dependencies())
+		s.afterOthers(e, t.Dependencies())
 	}
 	return e, nil
+}
+
+// replanned returns a job as it would be after its author registered planned, which requests r. A
+// job that waits keeps its place in the queue.
+func (s facts) replanned(k cluster.JobKey, planned *api.Job, r request.Request) *model.Tracked {
+	t := &model.Tracked{Lifecycle: gang.Of(gang.Observed{Key: k, Job: planned, Nomad: gang.Waiting})}
+	if was := s.m.Jobs[k]; was != nil && was.Nomad == gang.Waiting {
+		t.Lifecycle, t.Eligible = was.Edited(t.Observed), was.Eligible
+	}
+	t.Control, t.Request = s.m.Controls[k], r
+	return t
 }
 
 // Refused returns why no placer could serve a job with GPUs, on any cluster; nil if a placer could.
@@ -177,17 +189,21 @@ func (s facts) planRunning(e *Explanation, st gang.Observed, changed gang.Lifecy
 	}
 }
 
-// afterOthers explains that a planned gang first waits for other jobs. Their end is unknown, so
-// plan cannot predict a start.
-func (e *Explanation) afterOthers(keys []cluster.JobKey) {
-	if len(keys) == 0 {
-		return
-	}
+// afterOthers explains that a planned gang first waits for those of the given jobs that have not
+// finished. Their end is unknown, so plan cannot predict a start, and no change lets the gang start
+// now.
+func (s facts) afterOthers(e *Explanation, keys []cluster.JobKey) {
 	var jobs []string
 	for _, k := range keys {
-		jobs = append(jobs, k.String())
+		if s.m.Dependencies.Known[k].Finished.IsZero() {
+			jobs = append(jobs, k.String())
+		}
+	}
+	if len(jobs) == 0 {
+		return
 	}
 	e.StartFrom, e.StartTo = time.Time{}, time.Time{}
+	e.Remedies, e.Ask, e.Try, e.Tradeoffs = nil, "", "", nil
 	if e.State == gang.Starting {
 		e.Reason.Jobs = jobs
 	} else {
@@ -200,7 +216,7 @@ func (s *Snapshot) planInQueue(e *Explanation, t *model.Tracked, v *request.View
 	k := t.Key
 	s.m.Queue.Removed(gang.QueueTime(s.m.Time), k.String())
 	s.m.Jobs[k] = t
-	for _, e := range t.Step(gang.Sync{}, s.m.World()) {
+	for _, e := range t.Step(gang.Sync{Eligible: t.Eligible}, s.m.World()) {
 		s.m.Update(t, e)
 	}
 	e.Elastic = s.m.SizeOf(t)
@@ -222,6 +238,7 @@ func (s *Snapshot) planInQueue(e *Explanation, t *model.Tracked, v *request.View
 		}
 		return
 	}
+	e.Reason = s.m.Ending(t.Observed)
 	if w := s.waitsOf(v.Cluster)[k.String()]; w != nil {
 		defer s.besideWindows(v.Cluster, k, t.Request.Least(), d)()
 		_, small := matching(v.Cluster, t.Request.Least())
