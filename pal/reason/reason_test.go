@@ -208,6 +208,7 @@ var examples = []struct {
 	}},
 	{"next", []Reason{
 		{Kind: WiderFits, Tier: "node", Try: "pal_locality="},
+		{Kind: WiderFits, Tier: "node", Until: when, Try: "pal_locality="},
 		{Kind: FewerFit, Key: "count", Room: 3, Members: 5, Try: "count=3"},
 		Reason{Kind: FewerWhole, Key: "count", Room: 6, Members: 8}.And(Reason{Kind: EditCount}),
 		{Kind: AskLess, Limit: 4}, {Kind: AskFewer, Limit: 4}, {Kind: AwaitTenant}, {Kind: AwaitPart},

@@ -113,6 +113,46 @@ func TestNoAdviceBeforeOthers(t *testing.T) {
 	})
 }
 
+// What a job would get with another request includes only requests within the limits.
+func TestTradeoffsWithinLimits(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) {
+		c.Queue.Tenants = map[string]queue.Tenant{"default": {MaxJobsPerUser: 1}}
+	}}, func(w *bed.World) {
+		w.AddNodes(2, 4)
+		w.StartPlacer()
+		ada := map[string]string{"pal_user": "ada"}
+		w.Submit(bed.Gang{Name: "runs", GPUs: 4, Runs: time.Hour, Meta: ada})
+		w.ExpectRunning("runs", 10*time.Second)
+		w.Submit(bed.Gang{Name: "waits", Members: 2, GPUs: 4, Meta: ada})
+		w.RunFor(5 * time.Second)
+		if e := explained(w, "waits"); e.Reason.Kind != reason.Quota || len(e.Tradeoffs) > 0 {
+			w.T.Errorf("%s: %+v", e.Reason.String(), e.Tradeoffs)
+		}
+	})
+}
+
+// Explain suggests no other priority in the jobspec if the priority that somebody has set applies.
+func TestSetPriorityApplies(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) { c.Queue.Order = queue.Priority }}, func(w *bed.World) {
+		w.AddNodes(1, 4)
+		p := w.StartPlacer()
+		for _, name := range []string{"runs", "first", "second"} {
+			w.Submit(bed.Gang{Name: name, GPUs: 4, Runs: time.Hour})
+			w.RunFor(5 * time.Second)
+		}
+		if e := explained(w, "second"); e.Try != "priority=80" {
+			w.T.Fatalf("it suggests %q: the test proves nothing", e.Try)
+		}
+		if _, err := p.Control(w.T.Context(), bed.Key("second"), func(of *gang.Control) { of.Priority = 40 }); err != nil {
+			w.T.Fatal(err)
+		}
+		w.RunFor(5 * time.Second)
+		if e := explained(w, "second"); e.Try != "" {
+			w.T.Errorf("it suggests %q", e.Try)
+		}
+	})
+}
+
 // A job is stopped and submitted again while a stopped member still runs. Plan says what the new
 // version would wait for.
 func TestPlanWhileMembersEnd(t *testing.T) {

@@ -237,10 +237,9 @@ type Tradeoff struct {
 	gang   pal.Gang
 }
 
-// thatMayStart drops each tradeoff for which a waiting job would need GPUs that are reserved for
-// jobs ahead of it.
+// thatMayStart drops each tradeoff with GPUs with which the queue would not start a waiting job now.
 func (s facts) thatMayStart(t *model.Tracked, all []Tradeoff) []Tradeoff {
-	return slices.DeleteFunc(all, func(o Tradeoff) bool { return o.Choice != nil && !s.mayStart(t, o.gang) })
+	return slices.DeleteFunc(all, func(o Tradeoff) bool { return o.Choice != nil && !s.starts(t, o.gang) })
 }
 
 // tradeoffs returns the other application classes, and the smaller count, that would change the
