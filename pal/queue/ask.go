@@ -4,7 +4,6 @@
 package queue
 
 import (
-	"slices"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
@@ -29,12 +28,19 @@ func (q *Queue) WaitsIf(now time.Duration, c *pal.Cluster, id string, estimates 
 	return ws
 }
 
-// Starts reports whether Decide would start the job now, if the job's author had submitted it in
-// place of the gang with its ID. Its wait began at the time `since`.
-func (q *Queue) Starts(now time.Duration, c *pal.Cluster, j Job, since time.Duration) bool {
+// Starts reports whether Decide would start the job now, and where, if the job's author had
+// submitted it in place of the gang with its ID. Its wait began at the time `since`.
+func (q *Queue) Starts(now time.Duration, c *pal.Cluster, j Job, since time.Duration) (at pal.Placement, ok bool) {
 	o := q.Clone()
-	o.Removed(now, j.ID)
-	return o.Submit(since, j) == nil && slices.ContainsFunc(o.Decide(now, c), func(a Action) bool { return a.Kind == Start && a.Job == j.ID })
+	if o.Removed(now, j.ID); o.Submit(since, j) != nil {
+		return at, false
+	}
+	for _, a := range o.Decide(now, c) {
+		if a.Kind == Start && a.Job == j.ID {
+			return a.Placement, true
+		}
+	}
+	return at, false
 }
 
 // ifTold calls `ask` once for each estimate. During the call, the waiting gang has this estimate,

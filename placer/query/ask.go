@@ -33,8 +33,11 @@ func (s *Snapshot) ask(t *model.Tracked, w *model.Wait) string {
 			o.To = o.Until
 		}
 		ran := " if it runs " + model.ShortDuration(said[i])
-		job.Estimate = said[i]
-		if o.Free >= o.GPUs && s.m.Queue.Starts(now, c, job, gang.QueueTime(t.WaitsSince())) {
+		starts := false
+		if job.Estimate = said[i]; o.GPUs <= o.Free {
+			_, starts = s.m.Queue.Starts(now, c, job, gang.QueueTime(t.WaitsSince()))
+		}
+		if starts {
 			sooner = append(sooner, "now"+ran)
 		} else if at := startOf(o); at != "" && at != was && (w.To == 0 || o.To < w.To) {
 			sooner = append(sooner, at+ran)

@@ -230,16 +230,16 @@ func (s facts) remedies(t *model.Tracked) (out []reason.Reason, try string) {
 	}
 	if g.MaxTier != 0 {
 		wider := g
-		wider.MaxTier, try = 0, "pal_locality="
-		of := reason.Reason{Kind: reason.WiderFits, Tier: g.MaxTier.String(), Try: try}
-		switch w, fits := s.room(t, wider); {
-		case w.Reason == reason.Locality:
+		wider.MaxTier = 0
+		of := reason.Reason{Kind: reason.WiderFits, Tier: g.MaxTier.String(), Try: "pal_locality="}
+		w, fits := s.room(t, wider)
+		if fits {
+			_, fits = s.starts(t, wider)
+		} else if fits = w.Reason == reason.Locality; fits {
 			of.Until = time.Unix(0, int64(w.Until))
-			out = append(out, of)
-		case fits && s.starts(t, wider):
-			out = append(out, of)
-		default:
-			try = ""
+		}
+		if fits {
+			out, try = append(out, of), of.Try
 		}
 	}
 	if len(g.MemberSets) != 1 || g.MemberSets[0].Members < 2 {
@@ -247,7 +247,10 @@ func (s facts) remedies(t *model.Tracked) (out []reason.Reason, try string) {
 	}
 	// Find the largest number of members that fits.
 	n := sort.Search(g.MemberSets[0].Members-1, func(i int) bool { _, fits := s.room(t, withMembers(g, i+1)); return !fits })
-	if n > 0 && s.starts(t, withMembers(g, n)) {
+	if n == 0 {
+		return out, try
+	}
+	if _, ok := s.starts(t, withMembers(g, n)); ok {
 		key := sizeKey(r, "min")
 		fewer := reason.Reason{Kind: reason.FewerFit, Key: key, Room: n, Members: g.MemberSets[0].Members, Try: fmt.Sprintf("%s=%d", key, n)}
 		try = cmp.Or(try, fewer.Try)
@@ -281,8 +284,8 @@ func (s facts) room(t *model.Tracked, g pal.Gang) (w queue.Wait, ok bool) {
 	return w, ok
 }
 
-// starts reports whether the queue would start a waiting job now if it requested g.
-func (s facts) starts(t *model.Tracked, g pal.Gang) bool {
+// starts reports whether the queue would start a waiting job now, and where, if it requested g.
+func (s facts) starts(t *model.Tracked, g pal.Gang) (at pal.Placement, ok bool) {
 	return s.m.Queue.Starts(gang.QueueTime(s.m.Time), s.m.View.Cluster, s.asking(t, g), gang.QueueTime(t.WaitsSince()))
 }
 

@@ -240,7 +240,7 @@ func (s *Snapshot) planInQueue(e *Explanation, t *model.Tracked, v *request.View
 	}
 	e.Reason = s.m.Ending(t.Observed)
 	if w := s.waitsOf(v.Cluster)[k.String()]; w != nil {
-		defer s.besideWindows(v.Cluster, k, t.Request.Least(), d)()
+		s.besideWindows(v.Cluster, k, t.Request.Least(), d)
 		_, small := matching(v.Cluster, t.Request.Least())
 		e.takeWait(w, d, small)
 		e.State, e.Reason = t.Shown(s.m, w), e.WaitsFor
