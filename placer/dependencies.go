@@ -19,8 +19,9 @@ import (
 )
 
 // A job with pal_after enters the queue only after the jobs that pal_after names have ended in the
-// required way. The named jobs need not have GPUs, so the placer asks Nomad about each of them. The placer asks
-// once at first, after each event that reports a change of the job, and after each full read.
+// required way. The named jobs need not have GPUs, so the placer asks Nomad about each of them. The
+// placer asks once at first, after each event that reports a change of the job, and after each full
+// read.
 
 const (
 	// dependencyPoll is the interval at which the placer asks again about a job if no event would
@@ -36,7 +37,8 @@ const (
 )
 
 // checkDependencies finds out which jobs still wait for the jobs in their pal_after, or for their
-// pal_begin. For each job that no longer waits, checkDependencies finds out when its wait ended. atMost limits the number of jobs about which checkDependencies asks Nomad.
+// pal_begin. For each job that no longer waits, checkDependencies finds out when its wait ended.
+// atMost limits the number of jobs about which checkDependencies asks Nomad.
 func (p *Placer) checkDependencies(ctx context.Context, now time.Time, atMost int) {
 	f := &p.m.Dependencies
 	kept, wanted, waits := map[cluster.JobKey]bool{}, map[cluster.JobKey]bool{}, map[*model.Tracked][]model.Predecessor{}

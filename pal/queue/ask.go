@@ -28,22 +28,19 @@ func (q *Queue) WaitsIf(now time.Duration, c *pal.Cluster, id string, estimates 
 	return ws
 }
 
-// StartsIf returns one answer for each of the given run time estimates: whether the waiting gang
-// could start now if its user had given this estimate. The start must not use GPUs that gangs ahead
-// need, and the gang must not prefer to wait for better GPUs. If the gang does not wait, StartsIf
-// returns nil. Like WaitsIf, StartsIf changes the Queue.
-func (q *Queue) StartsIf(now time.Duration, c *pal.Cluster, id string, estimates ...time.Duration) (starts []bool) {
-	ifTold(q, id, estimates, func(e *entry) {
-		f, _, ok := q.RoomFor(now, c, Change{Job: e.job})
-		p := asking(q, now, c)
-		defer p.putBack()
-		declines := false
-		if ok {
-			_, declines = p.waitsForBetterGPUs(e, f.Placement)
+// Starts reports whether Decide would start the job now, and where, if the job's author had
+// submitted it in place of the gang with its ID. Its wait began at the time `since`.
+func (q *Queue) Starts(now time.Duration, c *pal.Cluster, j Job, since time.Duration) (at pal.Placement, ok bool) {
+	o := q.Clone()
+	if o.Removed(now, j.ID); o.Submit(since, j) != nil {
+		return at, false
+	}
+	for _, a := range o.Decide(now, c) {
+		if a.Kind == Start && a.Job == j.ID {
+			return a.Placement, true
 		}
-		starts = append(starts, ok && !declines)
-	})
-	return starts
+	}
+	return at, false
 }
 
 // ifTold calls `ask` once for each estimate. During the call, the waiting gang has this estimate,

@@ -11,7 +11,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// Change describes an edit, made or planned, of a running gang's job.
+// Change describes an edit, made or planned, of a gang's job.
 type Change struct {
 	// Job is the edited job. Job can be limited to the members that have no GPUs yet.
 	Job Job
@@ -22,8 +22,8 @@ type Change struct {
 	Keeps int
 }
 
-// RoomFor returns a placement for a running gang after the edit of its job. If the edit must wait,
-// ok is false, and w contains the reason.
+// RoomFor returns a placement for a gang after the edit of its job. If the edited gang must wait, ok
+// is false, and w contains the reason. A running gang does not wait for better GPUs.
 //
 // The gang gets its own GPUs (Own), unless it requests additional GPUs and the head's reservation
 // includes its own GPUs. For GPUs that are not its own, the gang waits behind all waiting gangs, as
@@ -41,11 +41,20 @@ func (q *Queue) RoomFor(now time.Duration, c *pal.Cluster, ch Change) (f pal.Fou
 	for _, cl := range q.claims { // their placements can contain GPUs of ch.Own
 		p.holdToEnd(cl.placement)
 	}
-	e := &entry{job: j, of: q.namespace(j.Tenant), gpus: j.Gang.GPUs(), slower: 1, before: j.Attained, doneBefore: j.Done, waitingSince: now}
+	e := &entry{job: j, of: q.namespace(j.Tenant), gpus: j.Gang.GPUs(), slower: 1, before: j.Attained, doneBefore: j.Done, waitingSince: now, offered: -1}
+	waits := p.changed != nil && p.changed.state == waiting
+	if waits {
+		e.waitingSince = p.changed.waitingSince
+	}
 	e.anyNeighbour = p.changed != nil && p.changed.state >= running // its other members run already, so RefuseBad does not apply
 	q.sign(e)
 	e.expect = q.remaining(e, now)
 	f, w.Reason = p.roomFor(e, ch, &w)
+	if waits && w.Reason == reason.Next {
+		if until, declines := p.waitsForBetterGPUs(e, f.Placement); declines {
+			w.Reason, w.Until = reason.Locality, until
+		}
+	}
 	w.Job, w.GPUs, w.Free = j.ID, ch.Keeps+e.gpus, pal.FreeFor(c, j.Gang)
 	w.FreeOthers = c.FreeGPUs() - w.Free
 	w.count(e, w.GPUs)

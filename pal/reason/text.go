@@ -517,7 +517,11 @@ var ofAhead = map[Kind]writer{
 // ofRemedies writes what can be done about a reason.
 var ofRemedies = map[Kind]writer{
 	WiderFits: func(r Reason) string {
-		return fmt.Sprintf("without pal_locality = %s, the job would fit now, on GPUs farther apart", r.Tier)
+		text := fmt.Sprintf("without pal_locality = %s, the job would fit now, on GPUs farther apart", r.Tier)
+		if !r.Until.IsZero() {
+			text += "; the job would wait for GPUs closer together until " + Moment(r.Until) + " at the latest"
+		}
+		return text
 	},
 	FewerFit: func(r Reason) string {
 		return fmt.Sprintf("with %s = %d instead of %d, the job would fit now", r.Key, r.Room, r.Members)

@@ -91,6 +91,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/request"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // Lifecycle is the life of one job with GPUs. [Lifecycle.Step] changes a Lifecycle. Only package
@@ -118,6 +119,16 @@ type Lifecycle struct {
 
 // Of creates the Lifecycle of a job from Nomad's objects.
 func Of(o Observed) Lifecycle { return Lifecycle{memory: memory{known: known{Observed: o}}} }
+
+// Edited returns the lifecycle of a waiting gang as it would be if the gang's author registered the
+// job o.Job now. The gang keeps its place in the queue if it requests no more GPUs.
+func (g *known) Edited(o Observed) Lifecycle {
+	as := known{Observed: o}
+	if g.GaveUp().IsZero() && rewrite.AllGPUs(o.Job) <= rewrite.AllGPUs(g.Job) {
+		as.position = position{index: *o.Job.JobModifyIndex, since: g.Submitted(), record: g.ran()}
+	}
+	return Lifecycle{memory: memory{known: as}}
+}
 
 // known holds data about the job from Nomad, from people and from the placer's records.
 type known struct {

@@ -28,13 +28,16 @@ func (s *Snapshot) ask(t *model.Tracked, w *model.Wait) string {
 	was := startOf(w.Wait)
 	var sooner []string
 	now, c, id := gang.QueueTime(s.m.Time), s.m.View.Cluster, t.Key.String()
-	starts := s.m.Queue.StartsIf(now, c, id, said...)
 	for i, o := range s.m.Queue.WaitsIf(now, c, id, said...) {
 		if o.Reason == reason.Locality { // until then, it would decline the GPUs that are free now
 			o.To = o.Until
 		}
 		ran := " if it runs " + model.ShortDuration(said[i])
-		if starts[i] {
+		starts := false
+		if job.Estimate = said[i]; o.GPUs <= o.Free {
+			_, starts = s.m.Queue.Starts(now, c, job, gang.QueueTime(t.WaitsSince()))
+		}
+		if starts {
 			sooner = append(sooner, "now"+ran)
 		} else if at := startOf(o); at != "" && at != was && (w.To == 0 || o.To < w.To) {
 			sooner = append(sooner, at+ran)
@@ -67,15 +70,6 @@ func startOf(w queue.Wait) string {
 		return ""
 	}
 	return "by " + model.Moment(w.To)
-}
-
-// startsNow reports whether job, a changed copy of a waiting job, could start now.
-func (s facts) startsNow(job queue.Job) bool {
-	if job.Gang.GPUs() > s.m.View.Cluster.FreeGPUs() && job.Least == 0 {
-		return false
-	}
-	_, _, ok := s.m.Queue.RoomFor(gang.QueueTime(s.m.Time), s.m.View.Cluster, queue.Change{Job: job})
-	return ok
 }
 
 // notePreempt notes which configuration key allows the placer to stop the job for other jobs,

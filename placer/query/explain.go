@@ -529,7 +529,7 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 		e.Obstacles = s.m.View.Obstacles(t.Job, sparing(d))
 		model.Obstruct(&d, e.Obstacles)
 	}
-	defer s.besideWindows(s.m.View.Cluster, t.Key, t.Request.Least(), &d)()
+	s.besideWindows(s.m.View.Cluster, t.Key, t.Request.Least(), &d)
 	e.Decision, e.Mode = &d, string(t.Request.Mode)
 	if nodes := s.m.Avoids(t.Observed, s.m.Time); len(nodes) > 0 {
 		e.Note = fmt.Sprintf("the placer avoids %s for this job if possible, because members failed there within the last hour", strings.Join(slices.Sorted(maps.Keys(nodes)), ", "))
@@ -616,21 +616,22 @@ func (s facts) explainOn(c *pal.Cluster, g pal.Gang) pal.Decision {
 
 // besideWindows handles a waiting job that would fit if no window reserved GPUs. besideWindows
 // makes d explain only the GPUs that no window reserves, or those that a window reserves for this job.
-// The other GPUs count as allocated until back is called.
-func (s facts) besideWindows(c *pal.Cluster, k cluster.JobKey, g pal.Gang, d *pal.Decision) (back func()) {
+// The other GPUs count as allocated.
+func (s facts) besideWindows(c *pal.Cluster, k cluster.JobKey, g pal.Gang, d *pal.Decision) {
 	if !d.Placed {
-		return func() {}
+		return
 	}
 	free := c.FreeGPUs()
 	by, back := s.m.Queue.Beside(gang.QueueTime(s.m.Time), k.String(), c, g)
+	defer back()
 	if c.FreeGPUs() == free {
-		return back
+		return
 	}
 	was := d.Candidates
 	*d = pal.Explain(c, g, by)
 	if len(s.m.Queue.KeptFrom(gang.QueueTime(s.m.Time), k.String(), c)) == 0 { // the job can use all GPUs, but prefers reserved ones
 		d.Candidates = was
-		return back
+		return
 	}
 	n := &d.Candidates
 	n.Kept = was.Free + was.Outliers - n.Free - n.Outliers
@@ -638,7 +639,6 @@ func (s facts) besideWindows(c *pal.Cluster, k cluster.JobKey, g pal.Gang, d *pa
 	if !d.Placed { // the queue gives the reason
 		d.Reason = reason.Reason{}
 	}
-	return back
 }
 
 func (s facts) allocations(st gang.Observed) []Allocation {

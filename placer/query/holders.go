@@ -224,23 +224,33 @@ func (s facts) needed(h *Holders, g pal.Gang, keys map[string]cluster.JobKey, ke
 // of it. try is the first change in the form that -what-if accepts.
 func (s facts) remedies(t *model.Tracked) (out []reason.Reason, try string) {
 	r, g := t.Request, t.Request.Least()
-	fits := func(g pal.Gang) bool { return s.mayStart(t, g) }
-	if fits(g) {
+	w, fits := s.room(t, g)
+	if fits || w.Reason == reason.Locality {
 		return nil, ""
 	}
 	if g.MaxTier != 0 {
 		wider := g
-		if wider.MaxTier = 0; fits(wider) {
-			try = "pal_locality="
-			out = append(out, reason.Reason{Kind: reason.WiderFits, Tier: g.MaxTier.String(), Try: try})
+		wider.MaxTier = 0
+		of := reason.Reason{Kind: reason.WiderFits, Tier: g.MaxTier.String(), Try: "pal_locality="}
+		w, fits := s.room(t, wider)
+		if fits {
+			_, fits = s.starts(t, wider)
+		} else if fits = w.Reason == reason.Locality; fits {
+			of.Until = time.Unix(0, int64(w.Until))
+		}
+		if fits {
+			out, try = append(out, of), of.Try
 		}
 	}
 	if len(g.MemberSets) != 1 || g.MemberSets[0].Members < 2 {
 		return out, try
 	}
 	// Find the largest number of members that fits.
-	n := sort.Search(g.MemberSets[0].Members-1, func(i int) bool { return !fits(withMembers(g, i+1)) })
-	if n > 0 {
+	n := sort.Search(g.MemberSets[0].Members-1, func(i int) bool { _, fits := s.room(t, withMembers(g, i+1)); return !fits })
+	if n == 0 {
+		return out, try
+	}
+	if _, ok := s.starts(t, withMembers(g, n)); ok {
 		key := sizeKey(r, "min")
 		fewer := reason.Reason{Kind: reason.FewerFit, Key: key, Room: n, Members: g.MemberSets[0].Members, Try: fmt.Sprintf("%s=%d", key, n)}
 		try = cmp.Or(try, fewer.Try)
@@ -257,19 +267,33 @@ func (s facts) remedies(t *model.Tracked) (out []reason.Reason, try string) {
 // deployment.
 var editCount = reason.Reason{Kind: reason.EditCount}
 
-// mayStart reports whether a waiting job could start now if it requested g, on GPUs that are not
-// reserved for a gang ahead.
-func (s facts) mayStart(t *model.Tracked, g pal.Gang) bool {
+// asking returns the queue's form of a waiting job that requests g.
+func (s facts) asking(t *model.Tracked, g pal.Gang) queue.Job {
 	job := t.QueueJob(s.m.Cfg.RestartCost)
 	job.Gang, job.Least = g, 0
-	return s.startsNow(job)
+	return job
+}
+
+// room reports whether there is room now for a waiting job that requests g, on GPUs that are not
+// reserved for a gang ahead.
+func (s facts) room(t *model.Tracked, g pal.Gang) (w queue.Wait, ok bool) {
+	if g.GPUs() > s.m.View.Cluster.FreeGPUs() {
+		return w, false
+	}
+	_, w, ok = s.m.Queue.RoomFor(gang.QueueTime(s.m.Time), s.m.View.Cluster, queue.Change{Job: s.asking(t, g)})
+	return w, ok
+}
+
+// starts reports whether the queue would start a waiting job now, and where, if it requested g.
+func (s facts) starts(t *model.Tracked, g pal.Gang) (at pal.Placement, ok bool) {
+	return s.m.Queue.Starts(gang.QueueTime(s.m.Time), s.m.View.Cluster, s.asking(t, g), gang.QueueTime(t.WaitsSince()))
 }
 
 // priorityHelps reports whether the priority [tryPriority] would help a waiting job. The priority
 // helps if the job would overtake the job ahead of it, or would fit after the placer has stopped
 // preemptible jobs.
 func (s facts) priorityHelps(t *model.Tracked, w *model.Wait, h *Holders) bool {
-	if !s.m.Cfg.Queue.ByPriority() || t.QueuePriority() >= tryPriority {
+	if !s.m.Cfg.Queue.ByPriority() || t.Control.Priority != 0 || t.QueuePriority() >= tryPriority {
 		return false
 	}
 	below := func(id string) bool {

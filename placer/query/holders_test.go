@@ -20,8 +20,9 @@ import (
 )
 
 // A waiting gang is told which jobs hold GPUs that it could use, until when approximately, which of
-// those GPUs it needs, and how many of its members would fit now. Callers who may not see a job do
-// not get its name. Asking changes nothing: the answer stays the same.
+// those GPUs it needs, and how many of its members would start now. With three members, it would
+// wait for GPUs closer together. Callers who may not see a job do not get its name. Asking changes
+// nothing: the answer stays the same.
 func TestHolders(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		t := w.T // the T of the synctest bubble
@@ -48,7 +49,7 @@ func TestHolders(t *testing.T) {
 			if second.Job != "default/unknown" || second.GPUs != 3 || second.Needed || !second.EndFrom.IsZero() {
 				t.Errorf("second %+v", second)
 			}
-			if want := []string{"With count = 3 instead of 5, the job would fit now."}; !slices.Equal(sentences(e.Remedies), want) {
+			if want := []string{"With count = 2 instead of 5, the job would fit now."}; !slices.Equal(sentences(e.Remedies), want) {
 				t.Errorf("%q, want %q", e.Remedies, want)
 			}
 			if e.Submitted.IsZero() || e.GPUIDLength == 0 {
@@ -140,7 +141,7 @@ func TestFartherApart(t *testing.T) {
 		w.Submit(bed.Gang{Name: "near", Members: 2, GPUs: 1, Runs: time.Hour, Meta: map[string]string{"pal_locality": "node"}})
 		w.RunFor(time.Minute)
 		e, err := snapshot(w).Explain(w.T.Context(), cluster.JobKey{Namespace: "default", ID: "near"})
-		want := []string{"Without pal_locality = node, the job would fit now, on GPUs farther apart.", "With count = 1 instead of 2, the job would fit now."}
+		want := []string{"Without pal_locality = node, the job would fit now, on GPUs farther apart; the job would wait for GPUs closer together until 2000-01-01 00:07 UTC at the latest.", "With count = 1 instead of 2, the job would fit now."}
 		if err != nil || !slices.Equal(sentences(e.Remedies), want) {
 			w.T.Errorf("%q, want %q: %v", e.Remedies, want, err)
 		}

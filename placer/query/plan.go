@@ -49,6 +49,7 @@ func (s *Snapshot) checkAfter(ctx context.Context, e *Explanation, job *api.Job)
 		switch why := s.unmet(ctx, b); why.Kind {
 		case reason.AheadMissing, reason.AheadTemplate, reason.AheadEndless, reason.AheadFailed, reason.AheadStopped, reason.AheadRejected, reason.AheadSucceeded:
 			e.State, e.Reason = gang.Waiting, b.Reason(why)
+			e.Wait, e.Holders = nil, nil
 			return
 		}
 	}
@@ -89,19 +90,13 @@ func (s *Snapshot) plan(job *api.Job) (*Explanation, error) {
 		planned = *rewrite.Gate(job)
 	}
 	planned.SubmitTime = &now
-	// The plan's version is later than any other, so members that finished in an earlier version
-	// have to run again.
-	later := uint64(math.MaxInt64)
+	later := uint64(math.MaxInt64) // later than any other version, so finished members have to run again
 	planned.JobModifyIndex, planned.Version = &later, &later
 	e := &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Waiting, Planned: true, GPUIDLength: s.idLength()}
 	if e.notServed(job, s.m.Cfg.Children) {
 		return e, nil
 	}
 	st, runs := s.placed(k)
-	if t := s.m.Jobs[k]; t != nil && t.Nomad == gang.Waiting { // the job keeps its place in the queue
-		at := t.Submitted().UnixNano()
-		planned.SubmitTime, e.Submitted = &at, t.Submitted()
-	}
 	v, err := request.NewView(s.m.State, s.m.ViewOptions(s.m.Time), k)
 	if err != nil {
 		return nil, err
@@ -122,10 +117,10 @@ func (s *Snapshot) plan(job *api.Job) (*Explanation, error) {
 	}
 	e.Decision = &d
 	defer e.noteSize()
-	t := &model.Tracked{Lifecycle: gang.Of(gang.Observed{Key: k, Job: &planned, Nomad: gang.Waiting})}
-	t.Request = r
-	orders := s.m.Controls[k]
-	t.Control = gang.Control{Held: orders.Held, Priority: orders.Priority} // orders belong to the job's name
+	t := s.replanned(k, &planned, r)
+	if t.Submitted().Before(s.m.Time) {
+		e.Submitted = t.Submitted()
+	}
 	e.Hold, e.priority = t.Control.Hold(), prioritySentence(t)
 	if runs {
 		t.Nomad = gang.Resubmitted
@@ -141,9 +136,22 @@ func (s *Snapshot) plan(job *api.Job) (*Explanation, error) {
 		if e.Tradeoffs = tradeoffs; e.State == gang.Waiting {
 			e.Tradeoffs = s.thatMayStart(t, tradeoffs)
 		}
-		e.afterOthers(t, s.m.Time)
+		s.afterOthers(e, t)
 	}
 	return e, nil
+}
+
+// replanned returns a job as it would be after its author registered planned, which requests r. A
+// job that waits keeps its place in the queue.
+func (s facts) replanned(k cluster.JobKey, planned *api.Job, r request.Request) *model.Tracked {
+	t := &model.Tracked{Lifecycle: gang.Of(gang.Observed{Key: k, Job: planned, Nomad: gang.Waiting})}
+	if was := s.m.Jobs[k]; was != nil && was.Nomad == gang.Waiting {
+		t.Lifecycle, t.Eligible = was.Edited(t.Observed), was.Eligible
+	}
+	orders := s.m.Controls[k]
+	t.Control = gang.Control{Held: orders.Held, Priority: orders.Priority} // orders belong to the job's name
+	t.Request = r
+	return t
 }
 
 // Refused returns why no placer could serve a job with GPUs, on any cluster; nil if a placer could.
@@ -193,18 +201,22 @@ func (s facts) planRunning(e *Explanation, st gang.Observed, changed gang.Lifecy
 	}
 }
 
-// afterOthers explains that a planned gang first waits for other jobs, or for its pal_begin. The end
-// of other jobs is unknown, so plan cannot predict a start.
-func (e *Explanation) afterOthers(t *model.Tracked, now time.Time) {
+// afterOthers explains that a planned gang first waits for those jobs of its pal_after that have not
+// ended as they must, or for its pal_begin. The end of other jobs is unknown, so plan cannot predict
+// a start, and no change lets the gang start now.
+func (s facts) afterOthers(e *Explanation, t *model.Tracked) {
 	var all []reason.Reason // one for each way to end
 	for _, b := range t.Predecessors() {
+		if s.m.Dependencies.Known[b.Key].Unmet(b.End).IsZero() {
+			continue
+		}
 		i := slices.IndexFunc(all, func(r reason.Reason) bool { return r.End == string(b.End) })
 		if i < 0 {
 			i, all = len(all), append(all, reason.Reason{Kind: reason.Provided, End: string(b.End)})
 		}
 		all[i].Jobs = append(all[i].Jobs, b.Key.String())
 	}
-	switch t.AwaitBegin(now); {
+	switch t.AwaitBegin(s.m.Time); {
 	case t.After == nil && len(all) == 0:
 		return
 	case t.After == nil && e.State == gang.Starting:
@@ -217,6 +229,7 @@ func (e *Explanation) afterOthers(t *model.Tracked, now time.Time) {
 		e.Reason = e.Reason.And(*t.After).And(all...)
 	}
 	e.StartFrom, e.StartTo = time.Time{}, time.Time{}
+	e.Remedies, e.Ask, e.Try, e.Tradeoffs = nil, "", "", nil
 }
 
 // planInQueue lets the queue of the copied model decide on a planned gang, and fills in e.
@@ -224,7 +237,7 @@ func (s *Snapshot) planInQueue(e *Explanation, t *model.Tracked, v *request.View
 	k := t.Key
 	s.m.Queue.Removed(gang.QueueTime(s.m.Time), k.String())
 	s.m.Jobs[k] = t
-	for _, e := range t.Step(gang.Sync{}, s.m.World()) {
+	for _, e := range t.Step(gang.Sync{Eligible: t.Eligible}, s.m.World()) {
 		s.m.Update(t, e)
 	}
 	e.Elastic = s.m.SizeOf(t)
@@ -246,8 +259,9 @@ func (s *Snapshot) planInQueue(e *Explanation, t *model.Tracked, v *request.View
 		}
 		return
 	}
+	e.Reason = s.m.Ending(t.Observed)
 	if w := s.waitsOf(v.Cluster)[k.String()]; w != nil {
-		defer s.besideWindows(v.Cluster, k, t.Request.Least(), d)()
+		s.besideWindows(v.Cluster, k, t.Request.Least(), d)
 		_, small := matching(v.Cluster, t.Request.Least())
 		e.takeWait(w, d, small)
 		e.State, e.Reason = t.Shown(s.m, w), e.WaitsFor

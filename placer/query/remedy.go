@@ -241,10 +241,18 @@ type Tradeoff struct {
 	gang   pal.Gang
 }
 
-// thatMayStart drops each tradeoff for which a waiting job would need GPUs that are reserved for
-// jobs ahead of it.
-func (s facts) thatMayStart(t *model.Tracked, all []Tradeoff) []Tradeoff {
-	return slices.DeleteFunc(all, func(o Tradeoff) bool { return o.Choice != nil && !s.mayStart(t, o.gang) })
+// thatMayStart drops each tradeoff with GPUs with which the queue would not start a waiting job now.
+// In the others, it sets the GPUs on which the job would start.
+func (s facts) thatMayStart(t *model.Tracked, all []Tradeoff) (out []Tradeoff) {
+	for _, o := range all {
+		if at, ok := s.starts(t, o.gang); ok {
+			o.Choice = pal.Describe(s.m.View.Cluster, o.gang, at)
+		} else if o.Choice != nil {
+			continue
+		}
+		out = append(out, o)
+	}
+	return out
 }
 
 // tradeoffs returns the other application classes, and the smaller count, that would change the

@@ -125,26 +125,26 @@ func TestTrialsAreBounded(t *testing.T) {
 	})
 }
 
+// measuredNode returns a node with one GPU for each of the times that the GPUs took for class A.
+func measuredNode(n int, took ...float64) *api.Node {
+	node := nomadtest.GPUNode(n, len(took))
+	var ms []attr.Measurement
+	for k, t := range took {
+		ms = append(ms, attr.Measurement{GPU: fmt.Sprintf("GPU-%d-%d", n, k), Times: map[pal.AppClass]float64{pal.ClassA: t}})
+	}
+	scores, file := attr.FormatMeasurements(ms), attr.ReferenceFile
+	node.NodeResources.Devices[0].Attributes[attr.Scores] = &api.Attribute{StringVal: &scores}
+	node.NodeResources.Devices[0].Attributes[attr.Reference] = &api.Attribute{StringVal: &file}
+	return node
+}
+
 // The suggestions follow the queue's rule for outliers: they leave out GPUs that are too slow for
 // the gang, as long as it could run without them.
 func TestAnswersLeaveOutOutliers(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		t := w.T // the T of the synctest bubble
-		for n := range 2 {
-			node := nomadtest.GPUNode(n, 4)
-			var ms []attr.Measurement
-			for k := range 4 {
-				took := 1.0
-				if n == 0 && k == 3 {
-					took = 3
-				}
-				ms = append(ms, attr.Measurement{GPU: fmt.Sprintf("GPU-%d-%d", n, k), Times: map[pal.AppClass]float64{pal.ClassA: took}})
-			}
-			scores, file := attr.FormatMeasurements(ms), attr.ReferenceFile
-			node.NodeResources.Devices[0].Attributes[attr.Scores] = &api.Attribute{StringVal: &scores}
-			node.NodeResources.Devices[0].Attributes[attr.Reference] = &api.Attribute{StringVal: &file}
-			w.Nomad.AddNode(node)
-		}
+		w.Nomad.AddNode(measuredNode(0, 1, 1, 1, 3))
+		w.Nomad.AddNode(measuredNode(1, 1, 1, 1, 1))
 		w.StartPlacer()
 		classA := map[string]string{"pal_class": "A"}
 		w.Submit(bed.Gang{Name: "busy", GPUs: 4, Runs: time.Hour, Meta: classA})

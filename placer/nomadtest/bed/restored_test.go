@@ -73,7 +73,7 @@ func TestDamagedOrders(t *testing.T) {
 		w.Submit(Gang{Name: "b", GPUs: 1, Runs: time.Minute})
 		w.Submit(Gang{Name: "c", GPUs: 4, Runs: time.Minute})
 		w.RunFor(10 * time.Second)
-		for _, path := range []string{"nomad-pal/controls", "nomad-pal/quarantine"} {
+		for _, path := range []string{"nomad-pal/controls/default", "nomad-pal/quarantine"} {
 			w.Nomad.SetVariable("default", path, map[string]string{"json": `{"until": [7`})
 		}
 		w.RunFor(10 * time.Second)
@@ -87,8 +87,8 @@ func TestDamagedOrders(t *testing.T) {
 				w.T.Errorf("%s is held and has %v", name, got)
 			}
 		}
-		if is, err := store.In(w.client()).Controls().Read(w.T.Context()); err != nil || len(is.Of) != 2 {
-			w.T.Errorf("stored holds: %v, %v", is.Of, err)
+		if is, err := store.In(w.client()).Controls().Read(w.T.Context()); err != nil || len(is) != 2 {
+			w.T.Errorf("stored holds: %v, %v", is, err)
 		}
 	})
 }

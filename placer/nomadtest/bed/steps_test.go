@@ -4,6 +4,7 @@
 package bed
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -21,6 +22,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/query"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // stepSeeds is the number of walks in a normal run of the tests.
@@ -117,6 +119,7 @@ func (x *follower) follow() {
 			x.T.Fatal(err)
 		}
 		offers = append(offers, x.offersOf(e)...)
+		x.plansAgree(s, e)
 	}
 	if len(offers) == 0 {
 		return
@@ -154,16 +157,13 @@ func (x *follower) offersOf(e *query.Explanation) (out []offer) {
 		says := fmt.Sprintf("%s, which is %s: %s: %s", e.Job, e.State, e.Reason.String(), try)
 		out = append(out, offer{what, func() error { return x.change(k, try) }, ok, says, 5 * time.Second, false})
 	}
-	// A gang that fits may still wait, for GPUs that suit it better.
-	starts := func() bool {
-		return len(x.GPUs(k)) > 0 || slices.Contains([]reason.Kind{reason.Locality, reason.OtherModel}, x.reason(e.Job).Kind)
-	}
+	starts := func() bool { return len(x.GPUs(k)) > 0 }
 	for _, r := range e.Remedies {
 		switch r.Kind {
 		case reason.FewerFit:
 			add("fewer fit", r.Try, starts)
 		case reason.WiderFits:
-			add("wider fits", r.Try, starts)
+			add("wider fits", r.Try, func() bool { return starts() || x.reason(e.Job).Kind == reason.Locality })
 		case reason.CouldRun:
 			add("could run", r.Try, func() bool { return !slices.Contains([]gang.State{gang.Unschedulable, gang.Rejected}, x.state(e.Job)) })
 		}
@@ -180,6 +180,44 @@ func (x *follower) offersOf(e *query.Explanation) (out []offer) {
 		out = append(out, x.stopHolders(e))
 	}
 	return out
+}
+
+// plansAgree checks that the changes that explain offers to a waiting job start the job according to
+// plan, too.
+func (x *follower) plansAgree(s *query.Snapshot, e *query.Explanation) {
+	plan := func(try ...string) *query.Explanation {
+		changes, err := query.ParseChanges(try...)
+		job := rewrite.Author(x.Nomad.Job(Key(e.Job)))
+		if err == nil {
+			err = changes.Apply(job)
+		}
+		p, planErr := s.Plan(x.T.Context(), job)
+		if err = errors.Join(err, planErr); err != nil {
+			x.T.Fatal(err)
+		}
+		return p
+	}
+	if e.State != gang.Waiting {
+		return
+	}
+	if p := plan(); p.State == gang.Starting || p.Reason.Kind == reason.StillEnding {
+		return // the cluster has changed since the placer decided, or an edit would have to wait for old members
+	}
+	tries := map[string]bool{}
+	for _, r := range e.Remedies {
+		tries[r.Try] = r.Kind == reason.FewerFit || r.Kind == reason.WiderFits && r.Until.IsZero()
+	}
+	for _, o := range e.Tradeoffs {
+		tries[o.Change] = o.Choice != nil
+	}
+	for _, try := range slices.Sorted(maps.Keys(tries)) {
+		if !tries[try] {
+			continue
+		}
+		if p := plan(try); p.State != gang.Starting && p.Reason.Kind != reason.NomadRefuses {
+			x.T.Errorf("%s (%s) could start with %s according to explain, but plan says %s: %s", e.Job, e.Reason.String(), try, p.State, p.Reason.String())
+		}
+	}
 }
 
 // stopHolders stops the jobs that, according to explain, make enough room together. Then this gang,
