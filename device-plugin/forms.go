@@ -138,8 +138,8 @@ func (p *Plugin) saveForms() {
 	p.stored("the plugin cannot store the state of shared GPUs, so it does not notice a changed configuration after a restart", p.store.Write(sharingFile, p.forms.shared))
 }
 
-// reshape gives a device its new form or name, because no task holds the device or the operator ordered the
-// change. Callers hold mu.
+// reshape gives a device its new form or name, because no task holds the device or the operator
+// ordered the change. Callers hold mu.
 func (p *Plugin) reshape(id string) {
 	if _, waiting := p.forms.waits[id]; !waiting {
 		return
