@@ -234,8 +234,8 @@ func TestPluginWhoseDriverCrashes(t *testing.T) {
 	})
 }
 
-// If a GPU gets another name while a task holds it, no other task gets this GPU. The GPU gets its new
-// name when the task ends.
+// If a GPU gets another name while a task holds it, no other task gets this GPU. The GPU gets its
+// new name when the task ends.
 func TestPluginGPUIsRenamed(t *testing.T) {
 	onlyLong(t)
 	t.Parallel()
