@@ -9,7 +9,7 @@ import (
 )
 
 // The driver's library can crash the plugin's process, for example after a GPU was unplugged. Nomad
-// starts a plugin that ended again at once. Without a pause, a plugin that crashes in its first scan
+// then starts the plugin again at once. Without a pause, a plugin that crashes in its first scan
 // would start some thirty times a second, and Nomad would keep its GPUs healthy.
 
 const (

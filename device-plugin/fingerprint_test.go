@@ -534,8 +534,9 @@ func TestIgnoredGPUsBeforeTheFirstScan(t *testing.T) {
 	})
 }
 
-// After three starts that ended in a crash, the plugin pauses for a minute before it uses the driver,
-// with its GPUs unhealthy. A process that ends on request, or after a minute, has not crashed.
+// After three starts that ended in a crash, the plugin pauses for a minute before it uses the
+// driver, with its GPUs unhealthy. A process that ends on request, or after a minute, has not
+// crashed.
 func TestPauseAfterCrashes(t *testing.T) {
 	for _, tc := range []struct {
 		name   string

@@ -15,13 +15,17 @@ import (
 // forms tracks the form in which each device is published: whole, or in parts. If the configured
 // form changes, the device keeps its old form until all of its tasks have ended. Until then, the
 // device's instances are unhealthy, so that Nomad places no new task on them. Running tasks can
-// still restart, because Reserve accepts these instances.
+// still restart, because Reserve accepts these instances. A device whose name changes is treated
+// likewise, because Nomad records the use of a device under its group's name.
 type forms struct {
 	shared map[string]form   // forms as last published, by device; without devices that are published whole
 	known  map[string]bool   // devices that were published at any time, in any form
 	waits  map[string]string // devices that keep their old form, with the task that holds them; "" if not known yet
 	want   map[string]form   // forms as configured, by device
 	warned string            // last logged reason why Nomad could not be asked
+	// names are the models under which devices are published. renamed has the new models of the
+	// devices that keep their old name.
+	names, renamed map[string]string
 }
 
 // sharingFile holds the forms of the devices that are published in parts.
@@ -33,15 +37,38 @@ const formsEvery = 5 * time.Second
 
 // openForms reads the stored forms. before lists the last published devices.
 func openForms(s *store, before []gpu.Device) (*forms, error) {
-	f := &forms{shared: map[string]form{}, known: map[string]bool{}, waits: map[string]string{}, want: map[string]form{}}
+	f := &forms{
+		shared: map[string]form{}, known: map[string]bool{}, waits: map[string]string{}, want: map[string]form{},
+		names: map[string]string{}, renamed: map[string]string{},
+	}
 	_, err := s.Read(sharingFile, &f.shared)
 	for _, d := range before {
-		f.known[d.ID] = true
+		f.known[d.ID], f.names[d.ID] = true, d.Model
 	}
 	for id := range f.shared {
 		f.known[id] = true
 	}
 	return f, err
+}
+
+// named returns the devices under the names under which they are published. A device whose name has
+// changed keeps its old name, until no task holds the device.
+func (f *forms) named(ds []gpu.Device) []gpu.Device {
+	ds = slices.Clone(ds)
+	for i := range ds {
+		d := &ds[i]
+		was, known := f.names[d.ID]
+		if !known || was == d.Model {
+			f.names[d.ID] = d.Model
+			delete(f.renamed, d.ID)
+			continue
+		}
+		f.renamed[d.ID], d.Model = d.Model, was
+		if _, waiting := f.waits[d.ID]; !waiting {
+			f.waits[d.ID] = ""
+		}
+	}
+	return ds
 }
 
 // take gives these devices their planned forms. A device that a task may hold in another form keeps
@@ -51,7 +78,9 @@ func (f *forms) take(want map[string]form, ds []gpu.Device) (changed bool) {
 	for _, d := range ds {
 		switch have := f.shared[d.ID]; {
 		case have == want[d.ID]:
-			delete(f.waits, d.ID)
+			if f.renamed[d.ID] == "" {
+				delete(f.waits, d.ID)
+			}
 		case !f.known[d.ID]:
 			f.adopt(d.ID)
 			changed = true
@@ -65,9 +94,13 @@ func (f *forms) take(want map[string]form, ds []gpu.Device) (changed bool) {
 	return changed
 }
 
-// adopt gives a device its planned form.
+// adopt gives a device its planned form and its new name.
 func (f *forms) adopt(id string) {
 	delete(f.waits, id)
+	if name := f.renamed[id]; name != "" {
+		f.names[id] = name
+		delete(f.renamed, id)
+	}
 	if want := f.want[id]; want.shared() {
 		f.shared[id] = want
 	} else {
@@ -105,15 +138,26 @@ func (p *Plugin) saveForms() {
 	p.stored("the plugin cannot store the state of shared GPUs, so it does not notice a changed configuration after a restart", p.store.Write(sharingFile, p.forms.shared))
 }
 
-// reshape gives a device its new form, because no task holds the device or the operator ordered the
-// change. Callers hold mu.
+// reshape gives a device its new form or name, because no task holds the device or the operator
+// ordered the change. Callers hold mu.
 func (p *Plugin) reshape(id string) {
 	if _, waiting := p.forms.waits[id]; !waiting {
 		return
 	}
-	was := p.forms.shared[id]
+	was, name := p.forms.shared[id], p.forms.names[id]
 	p.forms.adopt(id)
-	p.log.Info("the GPU is now published as the sharing configuration says", "gpu", id, "was", was, "is", p.forms.shared[id])
+	if now := p.forms.names[id]; now != name {
+		p.log.Info("the GPU is now published under its new name", "gpu", id, "was", name, "is", now)
+		p.view.inv.Devices = slices.Clone(p.view.inv.Devices) // statistics may be reading the old slice
+		for i := range p.view.inv.Devices {
+			if d := &p.view.inv.Devices[i]; d.ID == id {
+				d.Model = now
+			}
+		}
+	}
+	if now := p.forms.shared[id]; now != was {
+		p.log.Info("the GPU is now published as the sharing configuration says", "gpu", id, "was", was, "is", now)
+	}
 	p.saveForms()
 	p.view.forms = maps.Clone(p.forms.shared)
 	p.wantDaemons()
@@ -158,7 +202,7 @@ func (s *stream) consult(b books) {
 	if b.err != nil {
 		if said := b.err.Error(); said != p.forms.warned {
 			p.forms.warned = said
-			p.log.Warn("GPUs do not follow the new sharing configuration yet, because it is not known whether tasks use them", "gpus", b.asked, "error", said,
+			p.log.Warn("GPUs keep their old form or name, because it is not known whether tasks use them", "gpus", b.asked, "error", said,
 				"next", "let the plugin ask Nomad (config block nomad), or drain the node, then: "+Order(p.cfg.StateDir, "clear", b.asked...))
 		}
 		return
@@ -171,8 +215,8 @@ func (s *stream) consult(b books) {
 		case by == "":
 			p.reshape(id)
 		case by != was:
-			p.log.Info("the GPU follows the new sharing configuration when its tasks have ended", "gpu", id, "held_by", by,
-				"is", p.forms.shared[id], "will_be", p.forms.want[id])
+			p.log.Info("the GPU keeps its old form or name until its tasks have ended", "gpu", id, "held_by", by,
+				"is", p.forms.shared[id], "will_be", p.forms.want[id], "named", p.forms.names[id], "new_name", p.forms.renamed[id])
 			p.forms.waits[id] = by
 		}
 	}
@@ -184,6 +228,9 @@ func (p *Plugin) sharingVerdicts(verdicts map[string]verdict) {
 	for id := range p.forms.waits {
 		if v, ok := verdicts[id]; ok && v.healthy {
 			verdicts[id] = verdict{reason: reasonSharing, degraded: v.degraded}
+			if p.forms.renamed[id] != "" {
+				verdicts[id] = verdict{reason: reasonName, degraded: v.degraded}
+			}
 		}
 	}
 	for id, v := range verdicts {

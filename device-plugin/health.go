@@ -32,6 +32,7 @@ const (
 	reasonXid        = "xid"            // followed by ":" and the number
 	reasonReleased   = "released"       // the operator released the driver
 	reasonSharing    = "sharing-change" // the GPU gets another form after its tasks have ended
+	reasonName       = "name-change"    // the GPU gets another name after its tasks have ended
 
 	degradedThermal = "thermal-slowdown"
 	degradedBrake   = "power-brake"

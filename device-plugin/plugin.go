@@ -292,7 +292,7 @@ func (p *Plugin) observe(now time.Time, r scanResult) {
 		for _, id := range replaced {
 			p.log.Info("a GPU of this node was replaced", "gpu", id)
 		}
-		inv.Devices = p.unignored(inv.Devices, true)
+		inv.Devices = p.forms.named(p.unignored(inv.Devices, true))
 		p.stored("the plugin cannot store the list of GPUs", p.store.saveInventory(inv))
 	}
 	p.health.observe(now, inv, min(p.cfg.FingerprintPeriod, time.Minute))

@@ -447,3 +447,52 @@ func TestReserveByMPS(t *testing.T) {
 		})
 	}
 }
+
+// A new driver can give a GPU another name, and a MIG instance of another size can have the UUID of
+// an earlier one. Nomad would forget the task that holds the GPU under its old name, and give the
+// GPU to another job. So the GPU keeps its name until it is free, even if the plugin restarts
+// meanwhile.
+func TestNameChangesOnceTasksHaveEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := DefaultConfig()
+		cfg.StateDir = filepath.Join(t.TempDir(), "state")
+		p, _, _, _ := onStage(2, cfg)
+		c, end := fingerprints(t, p)
+		next(t, c)
+		end()
+		holder := `job "train"`
+		for _, process := range []string{"first", "second"} {
+			p, s, log, _ := onStage(2, cfg)
+			s.inv.Devices[1].Model = "NVIDIA M"
+			p.allocated = func(_ context.Context, ids []string) (map[string]string, error) {
+				if !slices.Equal(ids, []string{"GPU-1"}) {
+					t.Errorf("asked about %v", ids)
+				}
+				return map[string]string{"GPU-1": holder}, nil
+			}
+			c, end = fingerprints(t, p)
+			if got, want := listed(next(t, c)), "gpu/M[GPU-0 GPU-1!name-change]"; got != want {
+				t.Fatalf("%s process: %s, want %s", process, got, want)
+			}
+			if _, err := p.Reserve([]string{"GPU-1"}); err != nil {
+				t.Errorf("the task that holds it cannot restart: %v", err)
+			}
+			time.Sleep(3 * time.Minute) // several scans
+			if process == "second" {
+				holder = ""
+				if got, want := listed(next(t, c)), "gpu/M[GPU-0] gpu/NVIDIA M[GPU-1]"; got != want {
+					t.Errorf("then %s, want %s", got, want)
+				}
+				time.Sleep(3 * time.Minute)
+				var kept gpu.Inventory
+				if _, err := openStore(cfg.StateDir).Read(inventoryFile, &kept); err != nil || kept.Devices[1].Model != "NVIDIA M" {
+					t.Errorf("stored %+v, %v", kept.Devices, err)
+				}
+			}
+			end()
+			if !strings.Contains(log.String(), `held_by="job \"train\""`) {
+				t.Errorf("the log does not name the holder:\n%s", log)
+			}
+		}
+	})
+}

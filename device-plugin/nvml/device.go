@@ -243,8 +243,8 @@ func (b *Backend) numaNode(bus string) int {
 	return n
 }
 
-// sharesMemory reports whether the GPU has no memory of its own, and uses the machine's memory (GB10,
-// Jetson). Depending on the driver, NVML does not support the question or answers 0 bytes.
+// sharesMemory reports whether the GPU has no memory of its own, and uses the machine's memory
+// (GB10, Jetson). Depending on the driver, NVML does not support the question or answers 0 bytes.
 func sharesMemory(m nvml.Memory, ret nvml.Return) bool {
 	return ret == nvml.ERROR_NOT_SUPPORTED || ret == nvml.SUCCESS && m.Total == 0
 }
