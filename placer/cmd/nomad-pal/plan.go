@@ -106,11 +106,16 @@ func runPlan(b *base, args []string) int {
 		s.printNote()
 		return 0
 	}
-	idle := s.close(0)
+	return x.exitCode(s.close(0))
+}
+
+// exitCode returns the exit code of a plan for the placer. idle is the code if no placer is active,
+// and otherwise 0.
+func (x planned) exitCode(idle int) int {
 	switch {
 	case x.never():
 		return 2
-	case e.State == gang.Starting:
+	case x.State == gang.Starting:
 		return cmp.Or(idle, 1)
 	}
 	return idle
