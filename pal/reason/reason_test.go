@@ -226,7 +226,7 @@ var examples = []struct {
 	{"plan: train", []Reason{
 		{Kind: WouldStart}, {Kind: WouldStart, Because: []Reason{{Kind: Provided, Jobs: []string{"default/nosuch", "default/mine"}}}},
 		{Kind: WouldStart, Because: []Reason{{Kind: Provided, Jobs: []string{"default/a", "default/b"}}, {Kind: Provided, Jobs: []string{"default/c"}, End: "any"}, {Kind: Provided, Jobs: []string{"default/d"}, End: "notok"}}},
-		 {Kind: WouldStartIdle},
+		{Kind: WouldStartIdle},
 		{Kind: WouldRest, Cause: "every group with GPUs has count = 0"},
 		{Kind: WouldKeep, Needs: 1}, {Kind: WouldCanary, Needs: 4}, {Kind: WouldReplace, Needs: 4}, {Kind: WouldRestart, Needs: 4},
 		{Kind: WouldRunOn, Needs: 4, Because: []Reason{{Kind: GPUs, Needs: 8, Free: 2}}},
