@@ -14,8 +14,8 @@ job "pipeline" {
   }
 
   meta {
-    pal_after    = "prepare,train" # "any:train": however train ends; "notok:train": only if it does not succeed
-    pal_deadline = "6h" # or a date and time: "2026-11-25T18:00:00Z"
+    pal_after    = "prepare,train" # "any:train": however train ends; "notok:train": if it does not succeed
+    pal_deadline = "6h"            # or a date and time: "2026-11-25T18:00:00Z"
     pal_duration = "1h"
   }
 
