@@ -157,9 +157,9 @@ func (e Evidence) Judge(f Failure, now time.Time) (strikes, spared []Strike) {
 	why := f.Reason
 	switch { // the message can name the task, but users of all namespaces can read the quarantine
 	case f.Named:
-		why = "a task driver named this GPU in an error message: see nomad-pal failures"
+		why = "a task driver named this GPU in an error message"
 	case f.OfTask:
-		why = "the device plugin refused to give this GPU to a task, because the GPU is unhealthy: see nomad-pal failures"
+		why = "the device plugin refused to give this GPU to a task, because the GPU is unhealthy"
 	}
 	for _, id := range f.Unhealthy {
 		strikes = append(strikes, Strike{GPU: id, Reason: why, ByJobs: f.Named})

@@ -66,6 +66,7 @@ func adviceOnJobs(t *testing.T, f *advice.Followed) {
 		"hint's case":     {job("j", meta(`PAL-CLASS = "A"`), "", plain), "the correct spelling is pal_class", job("j", meta(`pal_class = "A"`), "", plain)},
 		"id":              {job("a/plan", "", "", plain), "give the job another id", job("a-plan", "", "", plain)},
 		"dots":            {job("..", "", "", plain), "give the job another id", job("dots", "", "", plain)},
+		"long id":         {job(strings.Repeat("x", 1001), "", "", plain), "give the job another id", job("short", "", "", plain)},
 		"checkpoint":      {job("j", meta(`pal_checkpoint = "30m"`), "", plain), `add pal_preempt = "true"`, job("j", meta("pal_checkpoint = \"30m\"\npal_preempt = \"true\""), "", plain)},
 		"no checkpoint":   {job("j", meta(`pal_checkpoint = "30m"`), "", plain), "or remove pal_checkpoint", job("j", "", "", plain)},
 		"no gate":         {job("j", constraint(`attribute = "${meta.palgate}", value = "open"`), "", plain), "is mistyped: the gate is ${meta.pal_gate} = ", job("j", gate, "", plain)},
