@@ -4,6 +4,7 @@
 package queue
 
 import (
+	"maps"
 	"slices"
 	"sort"
 	"time"
@@ -24,8 +25,9 @@ import (
 // unknown, because a service may never release them. In the simulation, a gang that waits for a
 // window has no expected start.
 //
-// With both methods, a gang that waits until services are stopped has no expected start. A gang
-// that waits for a limit starts when enough of the gangs that count towards the limit have ended
+// With both methods, a gang that waits until services are stopped has no expected start. A gang for
+// which others are being stopped or shrunk has none either, because it starts soon, as soon as these
+// members have ended. A gang that waits for a limit starts when enough of the gangs that count towards the limit have ended
 // ([asker.underLimits]).
 func (p *asker) expect(queue []*entry, ws []Wait) {
 	limits := p.underLimits(queue, ws)
@@ -34,7 +36,7 @@ func (p *asker) expect(queue []*entry, ws []Wait) {
 		for i, e := range queue {
 			limit := limits[i]
 			switch {
-			case e.state != waiting:
+			case e.state != waiting, e.claim != nil:
 			case limit.to > 0: // more exact than a prediction from the waits of other gangs
 				from := max(limit.from, soonest(e))
 				ws[i].From, ws[i].To = from, max(from, limit.to)
@@ -54,7 +56,7 @@ func (p *asker) expect(queue []*entry, ws []Wait) {
 		if limit, ok := limits[i]; ok {
 			ws[i].From, ws[i].To = p.afterLimit(e, limit, early, late)
 		}
-		if e.state != waiting || !forGPUs(ws[i].Reason) || ws[i].spares { // it waits for something other than GPUs
+		if e.state != waiting || !forGPUs(ws[i].Reason) || ws[i].spares || e.claim != nil { // it does not wait for free GPUs
 			continue
 		}
 		run, longest, ok := p.remainingRange(e)
@@ -163,7 +165,7 @@ func (p *planner) fitsAfter(e *entry, ends []ending) (n int, ok bool) {
 	defer func() { undoAll(gone) }()
 	fits := func(n int) bool {
 		for len(gone) < n {
-			gone = append(gone, p.vacate(ends[len(gone)].entry))
+			gone = append(gone, p.leave(ends[len(gone)]))
 		}
 		undoAll(gone[n:])
 		gone = gone[:n]
@@ -395,24 +397,55 @@ type step struct {
 func (p *asker) timeline(ends []ending) *timeline {
 	t := &timeline{steps: []step{{p.now, p.c.FreeGPUs()}}}
 	for _, e := range ends {
-		t.steps = append(t.steps, step{e.at, t.steps[len(t.steps)-1].free + e.gpus})
+		n := e.gpus
+		if e.marked != nil {
+			n = len(e.marked)
+		}
+		t.steps = append(t.steps, step{e.at, t.steps[len(t.steps)-1].free + n})
 	}
 	return t
 }
 
-// knownEnds returns the expected ends of the running gangs, the earliest first. The expected end of
-// a gang is the start of the range predicted for its end or, if `late` is set, the end of this
-// range. Services, and gangs whose end can only be guessed, are omitted.
+// knownEnds returns the expected ends of the running gangs, and of the gangs with claims, the
+// earliest first. The expected end of a gang is the start of the range predicted for its end or, if
+// `late` is set, the end of this range. Services, and gangs whose end can only be guessed, are
+// omitted. Members that are being stopped end now. Unless `late` is set, elastic gangs give back
+// members as early as they can.
 func (p *asker) knownEnds(late bool) (ends []ending) {
-	for _, e := range p.running {
+	run := func(e *entry) (time.Duration, bool) {
 		left, longest, ok := p.remainingRange(e)
-		if !ok || e.job.Endless {
-			continue
-		}
 		if late {
 			left = longest
 		}
-		ends = append(ends, ending{entry: e, at: e.endsAt(p.now, left)})
+		return left, ok && !e.job.Endless
+	}
+	promised := map[int]bool{}
+	for _, c := range p.Queue.claims {
+		gpus := c.placement.GPUs()
+		maps.Copy(promised, setOf(gpus))
+		if left, ok := run(c.by); ok {
+			ends = append(ends, ending{entry: c.by, at: later(p.now, left), marked: gpus})
+		}
+	}
+	for _, e := range p.running {
+		n := len(e.placement.Members)
+		stays, at := n, p.now
+		switch {
+		case e.state == stopping:
+			stays = len(e.target.Members)
+		case e.hasLent() && !late:
+			stays, at = e.job.Least, max(p.now, e.safeUntil)
+		}
+		rest := e
+		if stays < n {
+			gone := slices.DeleteFunc(e.with(stays, n).placement.GPUs(), func(u int) bool { return promised[u] })
+			ends = append(ends, ending{entry: e, at: at, marked: gone})
+			rest = e.with(0, stays)
+			rest.gpus = len(rest.placement.GPUs())
+		}
+		if left, ok := run(e); ok && stays > 0 {
+			ends = append(ends, ending{entry: rest, at: e.endsAt(p.now, left)})
+		}
 	}
 	sortEndings(ends)
 	return ends

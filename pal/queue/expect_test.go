@@ -460,3 +460,33 @@ func TestExpectOnOneNode(t *testing.T) {
 	}
 	expectStart(t, q, c, 0, "waits", 5*time.Hour, 10*time.Hour)
 }
+
+// An elastic gang gives back members for a waiting gang, so the waiting gang is not expected to
+// start only when the elastic gang ends. While the members are ending, the waiting gang has no
+// expected start, because it starts soon. The gang behind it starts when the first gang has ended.
+func TestExpectAfterShrinking(t *testing.T) {
+	q := newTestLine(t, Options{Order: FIFO, Backfill: BackfillReserved, Placement: pal.Policy{Name: pal.PAL}})
+	c, err := pal.NewCluster(testNodes(1, ""), pal.TwoTier(1.7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	submit := func(at time.Duration, id string, gpus, least int, runs time.Duration) {
+		if err := q.Submit(at, Job{ID: id, Gang: pal.SingleGPUs(id, pal.ClassA, gpus), Least: least, Estimate: runs}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	submit(0, "elastic", 4, 1, 10*time.Hour)
+	for _, a := range q.Decide(0, c) {
+		c.Take(pal.SingleGPUs("elastic", pal.ClassA, 4), a.Placement)
+		q.Started(0, a.Job, a.Placement)
+	}
+	now := time.Hour
+	submit(now, "first", 2, 0, time.Hour)
+	expectStart(t, q, c, now, "first", now, 19*time.Hour)
+	if as := q.Decide(now, c); len(as) != 1 || as[0].Kind != Resize {
+		t.Fatalf("%+v", as)
+	}
+	expectStart(t, q, c, now, "first", 0, 0)
+	submit(now, "second", 2, 0, time.Hour)
+	expectStart(t, q, c, now, "second", 2*time.Hour, 3*time.Hour)
+}
