@@ -5,6 +5,7 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -44,6 +45,9 @@ type fake struct {
 	vars   map[string]string   // items in JSON
 	varsAt map[string]int64    // when they were written
 	locks  map[string]string   // path to the lock's id
+	// leases has the locks of the agents by id. An agent that loses its lock does not release it, so
+	// without an end no other agent could ever lead.
+	leases map[string]lease
 	// expires is when each token expires; zero: never.
 	expires time.Time
 	index   uint64
@@ -64,7 +68,7 @@ const agentsToken = "the-agents-own"
 
 func newFake(t *testing.T, rights map[string][]string) *fake {
 	t.Helper()
-	f := &fake{t: t, rights: map[string][]string{agentsToken: {"*"}}, jobs: map[string]*api.Job{}, vars: map[string]string{}, varsAt: map[string]int64{}, locks: map[string]string{}, index: 10, blocked: make(chan struct{})}
+	f := &fake{t: t, rights: map[string][]string{agentsToken: {"*"}}, jobs: map[string]*api.Job{}, vars: map[string]string{}, varsAt: map[string]int64{}, locks: map[string]string{}, leases: map[string]lease{}, index: 10, blocked: make(chan struct{})}
 	maps.Copy(f.rights, rights)
 	f.Server = httptest.NewServer(f)
 	t.Cleanup(func() {
@@ -253,6 +257,24 @@ func (f *fake) putJob(job *api.Job) {
 	f.jobs[*job.Namespace+"/"+*job.ID] = job
 }
 
+// lease is how long a lock lasts without a renewal, and when it ends.
+type lease struct {
+	ttl  time.Duration
+	ends time.Time
+}
+
+// isLocked reports whether somebody holds the lock of a path. Locks that a test has set do not end.
+func (f *fake) isLocked(path string) bool {
+	l, ends := f.leases[f.locks[path]]
+	return f.locks[path] != "" && !(ends && time.Now().After(l.ends))
+}
+
+// extend lets the lock of a path last for one more ttl; 0 stands for the ttl so far.
+func (f *fake) extend(path string, ttl time.Duration) {
+	ttl = cmp.Or(ttl, f.leases[f.locks[path]].ttl)
+	f.leases[f.locks[path]] = lease{ttl, time.Now().Add(ttl)}
+}
+
 // lockID returns the lock's id in a request.
 func lockID(r *http.Request) string {
 	var v struct{ Lock struct{ ID string } }
@@ -264,14 +286,19 @@ func (f *fake) variable(w http.ResponseWriter, r *http.Request, path string) {
 	items, there := f.vars[path]
 	q := r.URL.Query()
 	switch {
-	case q.Has("lock-acquire") && f.locks[path] != "":
+	case q.Has("lock-acquire") && f.isLocked(path):
 		http.Error(w, "conflict", http.StatusConflict)
 	case q.Has("lock-acquire"):
-		var v struct{ Items json.RawMessage }
+		var v struct {
+			Items json.RawMessage
+			Lock  struct{ TTL string }
+		}
 		_ = json.NewDecoder(r.Body).Decode(&v)
+		ttl, _ := time.ParseDuration(v.Lock.TTL)
 		f.vars[path], f.varsAt[path] = string(v.Items), time.Now().UnixNano()
 		f.index++
 		f.locks[path] = fmt.Sprint("lock-", f.index)
+		f.extend(path, ttl)
 		fmt.Fprintf(w, `{"Namespace":"default","Path":%q,"Lock":{"ID":%q,"TTL":"1s"}}`, path, f.locks[path])
 	case q.Has("lock-renew") && f.locks[path] != lockID(r):
 		http.Error(w, "conflict", http.StatusConflict)
@@ -279,7 +306,7 @@ func (f *fake) variable(w http.ResponseWriter, r *http.Request, path string) {
 		http.Error(w, "conflict", http.StatusConflict)
 	case q.Has("lock-renew"), q.Has("lock-release"):
 		fmt.Fprintf(w, `{"Namespace":"default","Path":%q,"Lock":{"ID":%q,"TTL":"1s"}}`, path, f.locks[path])
-		if q.Has("lock-release") {
+		if f.extend(path, 0); q.Has("lock-release") {
 			delete(f.locks, path)
 		}
 	case r.Method == http.MethodPut:
