@@ -316,16 +316,29 @@ func TestHangingScanIsWatched(t *testing.T) {
 func TestReplacedDriverRestartsTheProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, s, _, exits := onStage(1, DefaultConfig())
+		replaced := &gpu.Unavailable{What: "versions differ", Restart: true}
+		s.set(func(s *stage) { s.err = replaced })
 		ctx, cancel := context.WithCancel(t.Context())
 		c, err := p.Fingerprint(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
-		next(t, c)
-		s.set(func(s *stage) { s.err = &gpu.Unavailable{What: "versions differ", Restart: true} })
-		if got := next(t, c); len(got) != 0 {
-			t.Errorf("got %d groups", len(got))
+		if got := next(t, c); len(got) != 0 || len(*exits) != 0 {
+			t.Errorf("a young process: got %d groups, exits %v", len(got), *exits)
 		}
+		s.set(func(s *stage) { s.err = nil })
+		if got := next(t, c); len(got) != 1 {
+			t.Errorf("got %d groups, want 1", len(got))
+		}
+		s.set(func(s *stage) { s.err = &gpu.Unavailable{What: "no driver"} })
+		if got := next(t, c); len(got) != 0 {
+			t.Errorf("without a driver: got %d groups", len(got))
+		}
+		time.Sleep(3 * time.Minute)
+		if synctest.Wait(); len(*exits) != 0 {
+			t.Errorf("a new process would not find a driver either: exits %v", *exits)
+		}
+		s.set(func(s *stage) { s.err = replaced })
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		if len(*exits) == 0 || (*exits)[0] != restartExit {

@@ -7,12 +7,14 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
 var rewriteReference = flag.Bool("rewrite-reference", false, "write the tables of docs/reference/attributes.md")
@@ -84,4 +86,30 @@ func questionsTable() string {
 		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", q.Function, means[q.Weight], q.Why)
 	}
 	return b.String()
+}
+
+// docs/reference/attributes.md describes each attribute that the plugin publishes.
+func TestAttributesReference(t *testing.T) {
+	read := func(path string) string {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	page, code := read("../docs/reference/attributes.md"), read("attributes.go")
+	names := regexp.MustCompile(`\ba\.(?:integer|number|text)\("(\w+)"`).FindAllStringSubmatch(code, -1)
+	for _, c := range regexp.MustCompile(`(?m)^(?:const|\t)\s*(\w+)\s+= "([\w.]+)"`).FindAllStringSubmatch(read("../pal/attr/attr.go")+read("../pal/attr/measuring.go"), -1) {
+		if regexp.MustCompile(`\battr\.` + c[1] + `\b`).MatchString(code) {
+			names = append(names, c[1:])
+		}
+	}
+	for _, name := range names {
+		if n := name[len(name)-1]; n != attr.Vendor && !strings.Contains(page, "`"+n+"`") {
+			t.Errorf("the page does not describe %s", n)
+		}
+	}
+	if len(names) < 35 {
+		t.Errorf("found only %d attributes", len(names))
+	}
 }

@@ -26,7 +26,7 @@ import (
 func TestGPUsGivenByTheEnvironment(t *testing.T) {
 	all := []gpu.Device{
 		{ID: "GPU-aaaa-1", BusID: "0000:b0:00.0", Minor: 1},
-		{ID: "GPU-bbbb-2", BusID: "0000:a0:00.0", Minor: 0},
+		{ID: "GPU-bbbb-2", BusID: "0000:a0:00.0", Minor: 5},
 		{ID: "MIG-cccc-3", Parent: "GPU-dddd-4", BusID: "0000:c0:00.0", Minor: 2},
 	}
 	every := []string{"GPU-aaaa-1", "GPU-bbbb-2", "MIG-cccc-3"}
@@ -42,6 +42,7 @@ func TestGPUsGivenByTheEnvironment(t *testing.T) {
 		{"all", false, nil},
 		{"0", true, every[1:2]},
 		{"0", false, nil},
+		{"5", true, every[1:2]}, // as in /dev/nvidia5
 		{"1, 2:0", true, []string{every[0], every[2]}},
 		{"9", true, nil},
 		{"none", true, nil}, {"void", true, nil}, {"", true, nil},

@@ -159,7 +159,12 @@ func TestAccept(t *testing.T) {
 	if r.Failures != 1 || r.Problem != interrupted || r.Times[pal.ClassA] != 82 || r.Alarm {
 		t.Errorf("after a partial session: %+v", r)
 	}
-	// Times under another driver are not comparable.
+	// Times under another key or driver are not comparable.
+	rekeyed := session(99)
+	rekeyed.Key = "k2"
+	if r.accept(rekeyed, id); r.Alarm || r.Key != "k2" {
+		t.Errorf("another key: %+v", r)
+	}
 	other := identity{Model: "H200", Driver: "590.1"}
 	if r.accept(session(70), other); r.Alarm || r.Failures != 0 {
 		t.Errorf("another driver: %+v", r)

@@ -11,8 +11,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Each order sorts as its name says. The three gangs are such that all orders sort them
-// differently.
+// Each order sorts as its name says. The four gangs are such that all orders sort them differently.
+// Gang d has no estimate.
 func TestOrders(t *testing.T) {
 	t.Parallel()
 	const h = time.Hour
@@ -20,6 +20,7 @@ func TestOrders(t *testing.T) {
 		return pal.Gang{Class: pal.ClassA, MemberSets: []pal.MemberSet{{Members: 1, GPUs: gpus}}}
 	}
 	jobs := []Job{ // in the order of their submission
+		{ID: "d", Gang: gang(2), Submitted: 3, Priority: 60},
 		{ID: "c", Gang: gang(1), Submitted: 2, Priority: 90, Estimate: 121 * h, Attained: h},
 		{ID: "b", Gang: gang(4), Submitted: 1, Priority: 50, Estimate: 40 * h, Attained: h / 60},
 		{ID: "a", Gang: gang(1), Submitted: 0, Priority: 50, Estimate: 100 * h, Attained: 20 * h},
@@ -28,8 +29,8 @@ func TestOrders(t *testing.T) {
 		prioritized bool
 		want        map[Order]string
 	}{
-		{false, map[Order]string{FIFO: "abc", Priority: "cab", LAS: "bca", SRTF: "bac", Adaptive: "acb", RoundRobin: "cba"}},
-		{true, map[Order]string{FIFO: "cab", Priority: "cab", LAS: "cba", SRTF: "cba", Adaptive: "cab", RoundRobin: "cba"}},
+		{false, map[Order]string{FIFO: "abcd", Priority: "cdab", LAS: "bdca", SRTF: "dbac", Adaptive: "dacb", RoundRobin: "dcba"}},
+		{true, map[Order]string{FIFO: "cdab", Priority: "cdab", LAS: "cdba", SRTF: "cdba", Adaptive: "cdab", RoundRobin: "cdba"}},
 	} {
 		testOrders(t, jobs, c.prioritized, c.want)
 	}

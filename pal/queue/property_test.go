@@ -151,7 +151,8 @@ func (p *player) checkClone() {
 }
 
 // checkWaiting checks that the sort key and the expected run time of each waiting gang are up to
-// date. It also checks that WaitingAt gives the same answers as Waiting.
+// date. It also checks that Reasons has all reasons, and that WaitingAt gives the same answers as
+// Waiting.
 func (p *player) checkWaiting() {
 	for id := range p.waiting {
 		e := p.queue.entries[id]
@@ -165,7 +166,13 @@ func (p *player) checkWaiting() {
 			p.t.Fatalf("%s: expected to run for %v, by current knowledge for %v", id, e.expect, left)
 		}
 	}
-	all := slices.DeleteFunc(p.queue.Waiting(p.now, p.c), func(w Wait) bool { return w.Reason == reason.Starting })
+	all := p.queue.Waiting(p.now, p.c)
+	for _, w := range all {
+		if !slices.Contains(Reasons, w.Reason) {
+			p.t.Fatalf("%s waits for the reason %q, which Reasons lacks", w.Job, w.Reason)
+		}
+	}
+	all = slices.DeleteFunc(all, func(w Wait) bool { return w.Reason == reason.Starting })
 	for n, w := range p.queue.WaitingAt(p.now, p.c, []float64{0, 0.5}) {
 		if want := all[n*len(all)/2]; !reflect.DeepEqual(w, want) {
 			p.t.Fatalf("in part %d of 2 of the queue waits %v, want %v", n, w, want)
@@ -446,12 +453,14 @@ func TestRepeatable(t *testing.T) {
 
 func TestNewRefuses(t *testing.T) {
 	good := Default()
+	_, noOrder := ParseOrder("best") // its text lists all orders
+	_, noPolicy := pal.ParsePolicy("best")
 	for name, tc := range map[string]struct {
 		spoil func(*Options)
 		want  string
 	}{
-		"order":     {func(o *Options) { o.Order = "best" }, `queue order "best" is unknown; it must be one of fifo, priority, las, srtf, adaptive, round-robin`},
-		"placement": {func(o *Options) { o.Placement.Name = "best" }, `placement policy "best" is unknown; it must be one of pal, pm-first, packed, spread, random`},
+		"order":     {func(o *Options) { o.Order = "best" }, noOrder.Error()},
+		"placement": {func(o *Options) { o.Placement.Name = "best" }, noPolicy.Error()},
 		"pass":      {func(o *Options) { o.MaxWait = -1 }, `queue: max_wait -1ns, quantum 1h0m0s and default_runtime 10m0s must not be negative`},
 		"guess":     {func(o *Options) { o.DefaultRuntime = -1 }, `queue: max_wait 36h0m0s, quantum 1h0m0s and default_runtime -1ns must not be negative`},
 		"slices":    {func(o *Options) { o.Quantum = 1 }, "queue: quantum 1ns is below 1s"},

@@ -5,6 +5,7 @@ package queue
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -74,6 +75,9 @@ func (w *world) do(t *testing.T, d *datadriven.TestData) (string, error) {
 	case "queue":
 		var b strings.Builder
 		for _, x := range w.queue.Waiting(w.now, w.cluster) {
+			if !slices.Contains(Reasons, x.Reason) {
+				t.Errorf("%s waits for the reason %q, which Reasons lacks", x.Job, x.Reason)
+			}
 			fmt.Fprintln(&b, x)
 		}
 		return b.String(), nil

@@ -20,3 +20,15 @@ func TestUsageOfLargeClusters(t *testing.T) {
 		t.Errorf("%v GPU hours", u.GPUHours)
 	}
 }
+
+// GPU time that is held in vain is divided among days, as all GPU time is.
+func TestVainTimeByDay(t *testing.T) {
+	days, began := map[dayKey]sums{}, time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	a := Alloc{Held: 1, From: began, Vain: began.Add(15 * time.Hour)}
+	a.addTo(days, began, began.Add(24*time.Hour))
+	for day, want := range map[time.Time]time.Duration{began: 12 * time.Hour, began.AddDate(0, 0, 1): 3 * time.Hour} {
+		if got := days[a.dayKey(dayOf(day))][vainTime]; got != want.Milliseconds() {
+			t.Errorf("%s: %d ms in vain, want %v", day.Format(time.DateOnly), got, want)
+		}
+	}
+}

@@ -187,19 +187,27 @@ func TestJobsOfTheQuerysNamespace(t *testing.T) {
 	})
 }
 
-// If users have limits, a job belongs to the token's user, regardless of the user in the job. A job
-// that is already in Nomad keeps its user, and a management token may register jobs for others.
+// If users have limits, a job belongs to the token's user, regardless of the user in the job. A live
+// job keeps its user, and a management token may register jobs for others.
 func TestRegisterNamesUser(t *testing.T) {
 	t.Parallel()
-	f := newFake(t, map[string][]string{"alice": {"research", "other"}, "carol": {"research"}, "root": {"research"}})
+	f := newFake(t, map[string][]string{"alice": {"research", "other"}, "carol": {"research"}, "root": {"research"}, "": {"research"}})
 	r := f.run(openConfig + "tenant \"research\" {\n  max_gpus_per_user = 2\n}\n").ready()
 	for _, c := range []struct{ namespace, id, says, token, want string }{
 		{"research", "new", "", "alice", "alice"},
 		{"research", "lies", "bob", "alice", "alice"},
 		{"research", "new", "carol", "carol", "alice"}, // again, by a colleague
 		{"research", "for-bob", "bob", "root", "bob"},
+		{"research", "ended", "bob", "carol", "carol"}, // it was alice's
+		{"research", "open", "bob", "", "bob"},         // everybody has the anonymous token
 		{"other", "free", "bob", "alice", "bob"},
 	} {
+		if c.id == "ended" {
+			f.set(func() {
+				f.putJob(&api.Job{ID: &c.id, Namespace: &c.namespace, Meta: map[string]string{"pal_user": "alice"}})
+				*f.jobs[c.namespace+"/"+c.id].Status = "dead"
+			})
+		}
 		job := strings.Replace(gpuJob(c.namespace, c.id, 1), `"Type"`, fmt.Sprintf(`"Meta":{"pal_user":%q},"Type"`, c.says), 1)
 		if c.says == "" {
 			job = gpuJob(c.namespace, c.id, 1)

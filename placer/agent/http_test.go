@@ -46,7 +46,7 @@ func TestPublishedAddress(t *testing.T) {
 }
 
 // If another program uses the default port, the agent runs without its API, reports what to set,
-// and listens once that is set.
+// and listens once that is set. If another program uses the configured port, that is an error.
 func TestDefaultPortIsTaken(t *testing.T) {
 	if other, err := net.Listen("tcp", (&HTTP{}).address()); err == nil { // otherwise another program already uses it
 		defer other.Close()
@@ -62,5 +62,9 @@ func TestDefaultPortIsTaken(t *testing.T) {
 	if err != nil || l == nil {
 		t.Fatal(err)
 	}
-	l.listener.Close()
+	defer l.listener.Close()
+	file.HTTP = &HTTP{BindPort: &l.listener.Addr().(*net.TCPAddr).Port}
+	if l, err := a.listen(file); err == nil || l != nil {
+		t.Errorf("a configured port is in use: %v, %v", l, err)
+	}
 }

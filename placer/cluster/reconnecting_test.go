@@ -75,6 +75,24 @@ func TestReconnectingWhenReadAnew(t *testing.T) {
 	}
 }
 
+// A node that went down and came back between two reads is ready in both, but its status is newer.
+func TestReconnectingUnseen(t *testing.T) {
+	s, now := world(1), time.Unix(1000, 0)
+	s.PutAlloc(&Alloc{ID: "a", Job: JobKey{"default", "j"}, Node: "id-0", Client: "lost", Desired: "stop", GPUs: []string{"n0-1"}})
+	s.Elapse(now)
+	now = now.Add(time.Hour)
+	if s.Reconnecting(now)["n0-1"] {
+		t.Fatal("the node has been back for an hour, and its GPU is not free")
+	}
+	n := *s.Nodes["id-0"]
+	n.ModifyIndex, n.StatusUpdatedAt = n.ModifyIndex+2, n.StatusUpdatedAt+2
+	s.readNode(&n, s)
+	s.Elapse(now)
+	if !s.Reconnecting(now)["n0-1"] {
+		t.Error("the node was down in between, and its GPU is free at once")
+	}
+}
+
 // An allocation is lost with its node, and the state does not show yet that the node is down: its
 // GPU is not free.
 func TestLostBeforeItsNode(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 
 // versionsOf makes versions from words: g<count> gated, p<count> pinned, s<count> stopped while
 // gated, t<count> gated over pins, x<count> stopped while gated over pins, y<count> stopped while
-// pinned, - no longer kept by Nomad. Version n was submitted at n.
+// pinned, - no longer kept by Nomad. Upper case means an elastic job. Version n was submitted at n.
 func versionsOf(t *testing.T, words string) map[uint64]*api.Job {
 	t.Helper()
 	out := map[uint64]*api.Job{}
@@ -34,6 +34,11 @@ func versionsOf(t *testing.T, words string) map[uint64]*api.Job {
 		}
 		version, submitted := uint64(i), int64(i)
 		j.TaskGroups[0].Count, j.Version, j.SubmitTime = &count, &version, &submitted
+		if strings.ToUpper(w) == w {
+			j.SetMeta("pal_elastic", "true")
+			j.TaskGroups[0].Scaling = &api.ScalingPolicy{Min: new(int64(1)), Max: new(int64(4)), Enabled: new(true)}
+			w = strings.ToLower(w)
+		}
 		if strings.ContainsRune("ptxy", rune(w[0])) {
 			var err error
 			if j, err = rewrite.Pin(j, somePins("u"), rewrite.Racks{}); err != nil {
@@ -104,7 +109,9 @@ func TestAskedAnew(t *testing.T) {
 		{"g2 p2 t2 x2 t2 t1", 4},
 		{"g2 p2 y2 p2 t2", 3},
 		{"g2 s2 g2 p2 t2", 0}, // its record has the time
-		{"g2 p2 t2 - t2", 0},  // too long ago for Nomad
+		{"G2 P2 T2 P3 T3", 0}, // the placer lets elastic gangs grow
+		{"g2 p2 t2 p3 t3", 3},
+		{"g2 p2 t2 - t2", 0}, // too long ago for Nomad
 	} {
 		t.Run(tc.versions, func(t *testing.T) {
 			vs := versionsOf(t, tc.versions)

@@ -58,12 +58,14 @@ func TestWaitsForAPlacer(t *testing.T) {
 }
 
 // If nothing else is known, a gang that waits for closer GPUs starts between now and the end of
-// that wait. The range does not begin in 1970.
+// that wait. The range does not begin in 1970, and does not end in the past.
 func TestLocalityWaitEndsFromNow(t *testing.T) {
 	m := Model{Time: time.Unix(1_000_000, 0)}
-	until := gang.QueueTime(m.Time.Add(time.Hour))
-	w := m.WaitsOf([]queue.Wait{{Job: "default/j", Reason: reason.Locality, Until: until}}, nil)["default/j"]
-	if w.From != gang.QueueTime(m.Time) || w.To != until {
-		t.Errorf("it starts between %v and %v", w.From, w.To)
+	now := gang.QueueTime(m.Time)
+	for _, left := range []time.Duration{time.Hour, -time.Hour} {
+		w := m.WaitsOf([]queue.Wait{{Job: "default/j", Reason: reason.Locality, Until: now + left}}, nil)["default/j"]
+		if w.From != now || w.To != max(now, now+left) {
+			t.Errorf("%v before the end of its wait, it starts between %v and %v", left, w.From, w.To)
+		}
 	}
 }

@@ -22,16 +22,7 @@ import (
 // docs/reference/hints.md has a row for each hint, and for no other. The error for
 // an unknown hint lists the known ones.
 func TestHintsReference(t *testing.T) {
-	_, err := rewrite.ParseHints(&api.Job{Meta: map[string]string{"pal_nonsense": "1"}})
-	if err == nil {
-		t.Fatal("pal_nonsense is a hint")
-	}
-	var known, documented []string
-	for _, name := range regexp.MustCompile(`pal_\w+`).FindAllString(err.Error(), -1) {
-		if name != "pal_nonsense" {
-			known = append(known, name)
-		}
-	}
+	known, documented := hints(t), []string(nil)
 	page, err := os.ReadFile("../../docs/reference/hints.md")
 	if err != nil {
 		t.Fatal(err)
@@ -39,13 +30,53 @@ func TestHintsReference(t *testing.T) {
 	for _, m := range regexp.MustCompile("(?m)^\\| `(pal_\\w+)` \\|").FindAllStringSubmatch(string(page), -1) {
 		documented = append(documented, m[1])
 	}
-	slices.Sort(known)
 	slices.Sort(documented)
 	if d := cmp.Diff(known, documented); d != "" {
 		t.Errorf("hints (-) and rows of the page (+):\n%s", d)
 	}
-	if len(known) < 10 {
-		t.Errorf("found only %d hints", len(known))
+}
+
+// hints returns the names of all hints, sorted.
+func hints(t *testing.T) (known []string) {
+	t.Helper()
+	_, err := rewrite.ParseHints(&api.Job{Meta: map[string]string{"pal_nonsense": "1"}})
+	if err == nil {
+		t.Fatal("pal_nonsense is a hint")
+	}
+	for _, name := range regexp.MustCompile(`pal_\w+`).FindAllString(err.Error(), -1) {
+		if name != "pal_nonsense" {
+			known = append(known, name)
+		}
+	}
+	if slices.Sort(known); len(known) < 10 {
+		t.Fatalf("found only %d hints", len(known))
+	}
+	return known
+}
+
+// The docs, the jobs to copy, and the help of the commands mention only hints that exist.
+func TestMentionedHintsExist(t *testing.T) {
+	known := append(hints(t), rewrite.GateMeta)
+	name, found := regexp.MustCompile(`\bpal_[a-z_]+\b`), 0
+	for _, root := range []string{"README.md", "docs", "jobspecs", "packs", "placer/deploy", "placer/cmd/nomad-pal"} {
+		err := filepath.WalkDir(filepath.Join("../..", root), func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || strings.HasSuffix(path, "_test.go") || strings.Contains(path, "testdata") {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			for _, n := range name.FindAllString(string(text), -1) {
+				if found++; !slices.Contains(known, n) {
+					t.Errorf("%s mentions %s, which is not a hint", path, n)
+				}
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if found < 100 {
+		t.Errorf("found only %d mentions", found)
 	}
 }
 

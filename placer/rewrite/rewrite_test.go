@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -48,7 +49,7 @@ func TestStories(t *testing.T) {
 				if err != nil {
 					return "error: " + err.Error() + "\n"
 				}
-				return fmt.Sprintf("%+v\n", h)
+				return set(h)
 			case "gate":
 				last = rewrite.Gate(last)
 			case "open":
@@ -70,6 +71,24 @@ func TestStories(t *testing.T) {
 	if stories == 0 {
 		t.Fatal("no stories in testdata")
 	}
+}
+
+// set lists the hints that differ from those of a job without hints, one per line.
+func set(h rewrite.Hints) string {
+	none, err := rewrite.ParseHints(&api.Job{})
+	if err != nil {
+		panic(err)
+	}
+	out, is, was := "", reflect.ValueOf(h), reflect.ValueOf(none)
+	for _, f := range reflect.VisibleFields(is.Type()) {
+		if v := is.FieldByIndex(f.Index); !v.Equal(was.FieldByIndex(f.Index)) {
+			out += fmt.Sprintf("%s: %+v\n", f.Name, v)
+		}
+	}
+	if out == "" {
+		return "no hints\n"
+	}
+	return out
 }
 
 // pinsOf reads `pin mode=gpu group=(name, node+node, gpu+gpu) …`.

@@ -66,6 +66,9 @@ func TestScale(t *testing.T) {
 	if got := s.at(10); !near(got, 0.5) {
 		t.Errorf("10 lies at %v between 1 and 100, want the middle", got)
 	}
+	if s = newScale(Axis{Log: true}, nil); !(s.min > 0 && s.min < s.max && s.max <= 10) {
+		t.Errorf("a logarithmic axis without values goes from %v to %v", s.min, s.max)
+	}
 	s = newScale(Axis{}, []float64{4})
 	if s.min != 0 || s.at(4) != 1 || s.at(40) != 1 || s.at(-1) != 0 {
 		t.Errorf("a linear axis goes from %v to %v and puts 4 at %v, 40 at %v and -1 at %v", s.min, s.max, s.at(4), s.at(40), s.at(-1))

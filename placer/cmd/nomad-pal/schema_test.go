@@ -70,6 +70,19 @@ func TestCommandReferenceOfJSON(t *testing.T) {
 	}
 }
 
+// Each command that takes -json has a schema.
+func TestEveryOutputHasASchema(t *testing.T) {
+	for name, command := range commands(t.Context(), streams{}) {
+		c, err := command()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(c.Help(), "\nOutput Options:") && outputs[name] == nil {
+			t.Errorf("the output of %s is not in outputs", name)
+		}
+	}
+}
+
 func schemaOfAll(t *testing.T) *jsonschema.Schema {
 	comments := commentsOf(t, "../../..", "pal", "placer", "sim/simulate")
 	r := &jsonschema.Reflector{

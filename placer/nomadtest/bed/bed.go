@@ -59,6 +59,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/internal/race"
 	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/meter"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
@@ -80,6 +81,8 @@ type Options struct {
 	Unchecked bool
 	// Published is called with each snapshot that a placer publishes.
 	Published func(placer string, s *query.Snapshot)
+	// Meter counts what the placers do. nil: nothing counts.
+	Meter *meter.Meter
 	// Unwatched is true if nobody looks at the placers' snapshots while time passes.
 	Unwatched bool
 	// Sampled is true if the world must run even under the race detector, which skips most other
@@ -201,7 +204,7 @@ func (w *World) start(token string, prepare func(name string, c *nomad.Client, c
 		w.opts.Placer(&cfg)
 	}
 	log := hclog.New(&hclog.LoggerOptions{Name: p.Name, Level: hclog.Debug, Output: w.log})
-	if p.Placer, err = placer.New(client, cfg, log, placer.Hooks{Ledger: w.rules.ledger(p.Name), Published: w.published(p.Name), Events: p.Events}); err != nil {
+	if p.Placer, err = placer.New(client, cfg, log, placer.Hooks{Ledger: w.rules.ledger(p.Name), Published: w.published(p.Name), Events: p.Events, Meter: w.opts.Meter}); err != nil {
 		w.T.Fatal(err)
 	}
 	var ctx context.Context
