@@ -111,7 +111,7 @@ func (p *Placer) readControls(ctx context.Context, now time.Time) bool {
 	is, err := store.In(p.nomad).Controls().ReadOrRefused(ctx)
 	if store.Unreadable(err) && p.m.Controls != nil {
 		p.log.Warn("the stored holds and priorities of jobs were damaged; storing the last known ones again", "error", err)
-		is, err = p.restoreControls(ctx)
+		is, err = restoreControls(ctx, store.In(p.nomad), p.m.Controls)
 	}
 	if store.Unreadable(err) || nomad.Refused(err) {
 		p.log.Warn("cannot read the holds and priorities of jobs; continuing without them", "error", err)
@@ -136,17 +136,17 @@ func (p *Placer) readControls(ctx context.Context, now time.Time) bool {
 
 // restoreControls writes the last known controls again in place of variables that cannot be read,
 // and reads all controls again.
-func (p *Placer) restoreControls(ctx context.Context) (map[string]gang.Control, error) {
-	known := storedControls(p.m.Controls)
+func restoreControls(ctx context.Context, in store.Store, controls map[cluster.JobKey]gang.Control) (map[string]gang.Control, error) {
+	known := storedControls(controls)
 	for _, namespace := range slices.Sorted(maps.Keys(known)) {
-		v := store.In(p.nomad).ControlsOf(namespace)
+		v := in.ControlsOf(namespace)
 		if is, err := v.Read(ctx); store.Unreadable(err) {
 			if _, err := v.Replace(ctx, is.Index, known[namespace]); err != nil {
 				return nil, err
 			}
 		}
 	}
-	return store.In(p.nomad).Controls().ReadOrRefused(ctx)
+	return in.Controls().ReadOrRefused(ctx)
 }
 
 // storedControls returns controls by namespace, in the form in which they are stored.

@@ -117,11 +117,7 @@ func (s *Snapshot) plan(job *api.Job) (*Explanation, error) {
 	}
 	e.Decision = &d
 	defer e.noteSize()
-	t := s.replanned(k, &planned, r)
-	if t.Submitted().Before(s.m.Time) {
-		e.Submitted = t.Submitted()
-	}
-	e.Hold, e.priority = t.Control.Hold(), prioritySentence(t)
+	t := s.replanned(e, &planned, r)
 	if runs {
 		t.Nomad = gang.Resubmitted
 		s.planRunning(e, st, t.Lifecycle, v, &d)
@@ -141,9 +137,10 @@ func (s *Snapshot) plan(job *api.Job) (*Explanation, error) {
 	return e, nil
 }
 
-// replanned returns a job as it would be after its author registered planned, which requests r. A
-// job that waits keeps its place in the queue.
-func (s facts) replanned(k cluster.JobKey, planned *api.Job, r request.Request) *model.Tracked {
+// replanned returns a job as it would be after its author registered planned, which requests r, and
+// notes in e what the job keeps: its orders and, if it waits, its place in the queue.
+func (s facts) replanned(e *Explanation, planned *api.Job, r request.Request) *model.Tracked {
+	k := cluster.KeyOf(planned)
 	t := &model.Tracked{Lifecycle: gang.Of(gang.Observed{Key: k, Job: planned, Nomad: gang.Waiting})}
 	if was := s.m.Jobs[k]; was != nil && was.Nomad == gang.Waiting {
 		t.Lifecycle, t.Eligible = was.Edited(t.Observed), was.Eligible
@@ -151,6 +148,10 @@ func (s facts) replanned(k cluster.JobKey, planned *api.Job, r request.Request) 
 	orders := s.m.Controls[k]
 	t.Control = gang.Control{Held: orders.Held, Priority: orders.Priority} // orders belong to the job's name
 	t.Request = r
+	if t.Submitted().Before(s.m.Time) {
+		e.Submitted = t.Submitted()
+	}
+	e.Hold, e.priority = t.Control.Hold(), prioritySentence(t)
 	return t
 }
 
