@@ -26,6 +26,7 @@ func TestLongNames(t *testing.T) {
 		until(t, "it runs", func() bool { return len(w.nomad.Members(nomadtest.Key{Namespace: "default", ID: name})) == 1 })
 	}
 	w.submit(t, bed.Gang{Name: long + "-waits", GPUs: gpusPerNode, Meta: hint}, bed.Gang{Name: "short", GPUs: 1, Meta: hint})
+	until(t, "the history has the runs", func() bool { return strings.Contains(w.get(t, "/v1/runs"), long+"-waits") })
 	routes := map[string]string{"#/": "Who waits, and why", "#/jobs": "short", "#/timeline": "One line for each GPU", "#/usage": "Runs, the last", "#/history": "What the placer did",
 		"#/job/default/" + solid: "Allocations", "#/job/default/" + long + "-waits": "Who holds the GPUs"}
 	// A name that leaves its cell or card covers what is beside it.

@@ -84,14 +84,7 @@ func (s *Snapshot) plan(job *api.Job) (*Explanation, error) {
 	defer s.mu.Unlock()
 	s.waits = nil
 	k := cluster.KeyOf(job)
-	now := s.m.Time.UnixNano()
-	planned := *job
-	if rewrite.Gated(job) { // nomad-pal run also adds the gate to groups that lack it
-		planned = *rewrite.Gate(job)
-	}
-	planned.SubmitTime = &now
-	later := uint64(math.MaxInt64) // later than any other version, so finished members have to run again
-	planned.JobModifyIndex, planned.Version = &later, &later
+	planned := registeredAt(s.m.Time, job)
 	e := &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Waiting, Planned: true, GPUIDLength: s.idLength()}
 	if e.notServed(job, s.m.Cfg.Children) {
 		return e, nil
@@ -153,6 +146,21 @@ func (s facts) replanned(e *Explanation, planned *api.Job, r request.Request) *m
 	}
 	e.Hold, e.priority = t.Control.Hold(), prioritySentence(t)
 	return t
+}
+
+// registeredAt returns the job as if it were registered at this time.
+func registeredAt(at time.Time, job *api.Job) api.Job {
+	now := at.UnixNano()
+	planned := *job
+	if rewrite.Gated(job) { // nomad-pal run also adds the gate to groups that lack it
+		planned = *rewrite.Gate(job)
+	}
+	planned.SubmitTime = &now
+	// The plan's version is later than any other, so members that finished in an earlier version
+	// have to run again.
+	later := uint64(math.MaxInt64)
+	planned.JobModifyIndex, planned.Version = &later, &later
+	return planned
 }
 
 // Refused returns why no placer could serve a job with GPUs, on any cluster; nil if a placer could.

@@ -89,13 +89,14 @@ async function idle() {
   } catch { /* the stream already reports an agent that does not answer */ }
 }
 
-let stale = true, said = 0;
+// A page whose request failed while the agent did not answer is drawn again once the agent answers.
+let stale = true, said = 0, troubled = false;
 listen((what, data) => {
   const state = $("state");
   if (what === "idle") said = 0;
   if (what === "trouble") {
     $("trouble").textContent = data; $("trouble").hidden = false;
-    state.textContent = "Not up to date"; state.className = "alert"; stale = true;
+    state.textContent = "Not up to date"; state.className = "alert"; stale = troubled = true;
     return;
   }
   if (what === "denied") { if (!asked) { asked = true; askToken(data); } return; }
@@ -104,6 +105,7 @@ listen((what, data) => {
     state.textContent = (cluster.idle ? "No placer, " : "Live ") + clock(now); state.title = "Up to date at " + full(now);
     state.className = cluster.idle ? "idle" : ""; $("trouble").hidden = true; stale = false; said = Date.now();
   }
+  if (troubled) { troubled = false; if ($("content").querySelector(".alert")) route(); }
 });
 
 addEventListener("hashchange", () => route(true));

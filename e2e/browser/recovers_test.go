@@ -1,0 +1,48 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package browser
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"sync/atomic"
+	"testing"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
+)
+
+// The agent restarts while somebody reads. Pages that are opened meanwhile say that the agent does
+// not answer, and show what they should once it answers again, without a reload.
+func TestPagesRecover(t *testing.T) {
+	browser := chromium(t)
+	w := start(t, 1, nil)
+	w.submit(t, bed.Gang{Name: "runs", GPUs: 1})
+	agent, err := url.Parse(w.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var down atomic.Bool
+	proxy := &httputil.ReverseProxy{FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(agent) }}
+	front := httptest.NewServer(http.HandlerFunc(func(to http.ResponseWriter, r *http.Request) {
+		if down.Load() {
+			panic(http.ErrAbortHandler) // closes the connection, as the end of a process does
+		}
+		proxy.ServeHTTP(to, r)
+	}))
+	t.Cleanup(func() { front.CloseClientConnections(); front.Close() })
+	for route, text := range map[string]string{"#/tenants": "its recent GPU hours", "#/usage": "Runs, the last submitted first", "#/jobs": "runs"} {
+		p := open(t, browser, front.URL, "#/nothing")
+		p.waits("the page is live", `document.getElementById("state").innerText.startsWith("Live")`)
+		down.Store(true)
+		front.CloseClientConnections()
+		p.waits("the page is not up to date", `document.getElementById("state").innerText === "Not up to date"`)
+		p.goTo(route)
+		p.waits(route+" says that the agent did not answer", `document.querySelector("main .alert")?.innerText.startsWith("The agent did not answer")`)
+		down.Store(false)
+		p.waits(route+" recovers", `!document.querySelector("main .alert")`)
+		p.shows(text)
+	}
+}
