@@ -22,18 +22,18 @@ func (p *planner) sparing(e *entry, f pal.Found) (at pal.Found, by *entry) {
 	if p.ends(e) {
 		return f, nil
 	}
-	var back []func()
-	defer func() { undoAll(back) }()
+	var kept []int
 	for range mostSpared {
 		if by = p.shutOut(e, f); by == nil {
 			return f, nil
 		}
 		var its pal.Placement
 		p.withoutEnding(func() { its, _ = p.place(by) })
-		_, free := p.hold(its.GPUs())
-		back = append(back, free)
+		kept = append(kept, its.GPUs()...)
+		_, free := p.hold(kept)
 		var ok bool
-		if f, ok = p.backfill(e); !ok {
+		f, ok = p.backfill(e)
+		if free(); !ok { // shutOut must see these GPUs as free
 			return f, by
 		}
 	}
