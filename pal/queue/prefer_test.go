@@ -14,6 +14,14 @@ import (
 // A gang that prefers slow GPUs does not wait for fast ones. An otherwise equal gang without a
 // preference waits for fast GPUs.
 func TestPreferenceIsAKindOfItsOwn(t *testing.T) {
+	for _, anywhere := range [][]bool{{true, true}, nil} {
+		prefersSlow(t, anywhere)
+	}
+}
+
+// prefersSlow submits gangs with and without a preference, all of which can use any GPU.
+func prefersSlow(t *testing.T, anywhere []bool) {
+	t.Helper()
 	q, err := New(Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, LocalityWait: true, Backfill: BackfillReserved})
 	if err != nil {
 		t.Fatal(err)
@@ -30,7 +38,6 @@ func TestPreferenceIsAKindOfItsOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	anywhere := []bool{true, true}
 	gang := func(id string, prefer ...[]bool) pal.Gang {
 		g := pal.SingleGPUs(id, pal.ClassA, 1)
 		g.MemberSets[0].Eligible, g.MemberSets[0].Prefer = anywhere, prefer
