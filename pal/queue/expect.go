@@ -27,8 +27,8 @@ import (
 //
 // With both methods, a gang that waits until services are stopped has no expected start. A gang for
 // which others are being stopped or shrunk has none either, because it starts soon, as soon as these
-// members have ended. A gang that waits for a limit starts when enough of the gangs that count towards the limit have ended
-// ([asker.underLimits]).
+// members have ended. A gang that waits for a limit starts when enough of the gangs that count
+// towards the limit have ended ([asker.underLimits]).
 func (p *asker) expect(queue []*entry, ws []Wait) {
 	limits := p.underLimits(queue, ws)
 	if waits := p.forecasts.byLength(p.now); len(waits) > 0 {
