@@ -448,10 +448,9 @@ func TestReserveByMPS(t *testing.T) {
 	}
 }
 
-// A new driver can give a GPU another name, and a MIG instance of another size can have the UUID of
-// an earlier one. Nomad would forget the task that holds the GPU under its old name, and give the
-// GPU to another job. So the GPU keeps its name until it is free, even if the plugin restarts
-// meanwhile.
+// A new driver can give a GPU another name. Nomad would forget the task that holds the GPU under its
+// old name, and give the GPU to another job. So the GPU keeps its name until it is free, even if the
+// plugin restarts meanwhile.
 func TestNameChangesOnceTasksHaveEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := DefaultConfig()
