@@ -169,15 +169,18 @@ func (f *fake) answer(w http.ResponseWriter, r *http.Request, token string) {
 	case path == "/v1/acl/token/self" && strings.Count(token, ".") == 2:
 		http.Error(w, "ACL token not found", http.StatusNotFound) // as Nomad 1.11.3 answers a workload identity
 	case path == "/v1/acl/token/self":
-		kind := "client"
-		if token == "root" {
+		kind, accessor, called := "client", "1", token
+		switch token {
+		case "root":
 			kind = "management"
+		case "":
+			accessor, called = "anonymous", "Anonymous Token"
 		}
 		expires := ""
 		if !f.expires.IsZero() {
 			expires = fmt.Sprintf(`,"ExpirationTime":%q`, f.expires.Format(time.RFC3339))
 		}
-		fmt.Fprintf(w, `{"AccessorID":"1","Name":%q,"Type":%q%s}`, token, kind, expires)
+		fmt.Fprintf(w, `{"AccessorID":%q,"Name":%q,"Type":%q%s}`, accessor, called, kind, expires)
 	case !allowed:
 		http.Error(w, "Permission denied", http.StatusForbidden)
 	case path == "/v1/nodes":
