@@ -29,10 +29,10 @@ func TestRestoredHold(t *testing.T) {
 		w.Submit(Gang{Name: "a", GPUs: 4, Runs: time.Minute})
 		w.ExpectWaiting("a", 10*time.Second)
 		w.hold(p, "a", true)
-		saved := w.Nomad.Variable("default", "nomad-pal/controls")
+		saved := w.Nomad.Variable("default", "nomad-pal/controls/default")
 		w.hold(p, "a", false)
 		w.RunFor(10 * time.Second)
-		w.Nomad.SetVariable("default", "nomad-pal/controls", saved)
+		w.Nomad.SetVariable("default", "nomad-pal/controls/default", saved)
 		w.Nomad.Restart() // a restore ends all event streams, as a new leader does
 		w.RunFor(15 * time.Minute)
 		if got := w.GPUs(Key("a")); len(got) > 0 {
