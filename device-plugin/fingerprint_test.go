@@ -4,7 +4,6 @@
 package deviceplugin
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -20,6 +19,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+	"github.com/nomad-pal/nomad-pal/internal/testlog"
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
@@ -85,7 +85,7 @@ func (s *stage) set(change func(*stage)) {
 }
 
 // onStage returns a plugin with a stage of n GPUs; exit collects exit codes.
-func onStage(n int, cfg Config) (p *Plugin, s *stage, log *bytes.Buffer, exits *[]int) {
+func onStage(n int, cfg Config) (p *Plugin, s *stage, log *testlog.Buffer, exits *[]int) {
 	s = &stage{events: make(chan gpu.Event)}
 	for i := range n {
 		s.inv.Devices = append(s.inv.Devices, gpu.Device{ID: fmt.Sprintf("GPU-%d", i), Model: "M", NUMANode: -1, Island: -1, PCIeSwitch: -1})
@@ -93,7 +93,7 @@ func onStage(n int, cfg Config) (p *Plugin, s *stage, log *bytes.Buffer, exits *
 	if cfg.StateDir == DefaultStateDir {
 		cfg.StateDir = "" // the default directory belongs to this machine
 	}
-	log, exits = &bytes.Buffer{}, &[]int{}
+	log, exits = &testlog.Buffer{}, &[]int{}
 	p = New(Options{
 		Log:  hclog.New(&hclog.LoggerOptions{Output: log, Level: hclog.Debug}),
 		Open: func(Config) Backend { return s },
@@ -607,8 +607,11 @@ func TestPauseAfterCrashes(t *testing.T) {
 				if tc.pause > 0 {
 					time.Sleep(tc.pause - time.Second)
 					synctest.Wait()
-					if p.scanned || !strings.Contains(log.String(), "the plugin ended unexpectedly") {
-						t.Errorf("scanned %v during the pause; log\n%s", p.scanned, log)
+					p.mu.Lock()
+					scanned := p.scanned
+					p.mu.Unlock()
+					if scanned || !strings.Contains(log.String(), "the plugin ended unexpectedly") {
+						t.Errorf("scanned %v during the pause; log\n%s", scanned, log)
 					}
 					got = next(t, c)
 				}
