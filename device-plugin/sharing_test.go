@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -459,7 +460,8 @@ func TestNameChangesOnceTasksHaveEnded(t *testing.T) {
 		c, end := fingerprints(t, p)
 		next(t, c)
 		end()
-		holder := `job "train"`
+		var holder atomic.Value
+		holder.Store(`job "train"`)
 		for _, process := range []string{"first", "second"} {
 			p, s, log, _ := onStage(2, cfg)
 			s.inv.Devices[1].Model = "NVIDIA M"
@@ -467,7 +469,7 @@ func TestNameChangesOnceTasksHaveEnded(t *testing.T) {
 				if !slices.Equal(ids, []string{"GPU-1"}) {
 					t.Errorf("asked about %v", ids)
 				}
-				return map[string]string{"GPU-1": holder}, nil
+				return map[string]string{"GPU-1": holder.Load().(string)}, nil
 			}
 			c, end = fingerprints(t, p)
 			if got, want := listed(next(t, c)), "gpu/M[GPU-0 GPU-1!name-change]"; got != want {
@@ -478,7 +480,7 @@ func TestNameChangesOnceTasksHaveEnded(t *testing.T) {
 			}
 			time.Sleep(3 * time.Minute) // several scans
 			if process == "second" {
-				holder = ""
+				holder.Store("")
 				if got, want := listed(next(t, c)), "gpu/M[GPU-0] gpu/NVIDIA M[GPU-1]"; got != want {
 					t.Errorf("then %s, want %s", got, want)
 				}
