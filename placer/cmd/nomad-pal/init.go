@@ -31,7 +31,7 @@ Init Options:
   -force                   Overwrite existing files.
 `, examples(
 	"Begin:", "nomad-pal init",
-	"Write files for the cluster as it is now into another folder:", "nomad-pal init -o /tmp/nomad-pal",
+	"Write files for the cluster as it is now into another folder:", "nomad-pal init -o files",
 	"Check the files that init wrote:", "nomad-pal doctor -config nomad-pal/agent.hcl",
 ), generalOptions)
 
