@@ -298,7 +298,7 @@ func jobSeen(r Record) Claim {
 		t.see(0, b.Seen == "", "the job on %s was not detected", short(b.GPU))
 		t.see(0, b.After != "", "after it was killed: %s", b.After)
 	}
-	return t.claim("a GPU that a process computes on counts as in use", "%s", found)
+	return t.claim("a GPU counts as in use while a process computes on it", "%s", found)
 }
 
 func aborts(r Record) Claim {

@@ -157,7 +157,7 @@ func TestRun(t *testing.T) {
 		"our scan agrees with nvidia-smi":                                              {Disagrees, `GPU-00000000 enforced.power.limit: ours "700", nvidia-smi "600.00"`},
 		"an idle GPU uses at most 1 GiB of its memory":                                 {Agrees, ""},
 		"a kernel gives the same result in each run and on each GPU of a model":        {Disagrees, "triad1 on NVIDIA H200: 2 results"},
-		"a GPU that a process computes on counts as in use":                            {Agrees, "process "},
+		"a GPU counts as in use while a process computes on it":                        {Agrees, "process "},
 		"a killed measurement ends within 2 s":                                         {"", " s"}, // depends on this machine's speed
 		"faults end in an error that says what happened, and the GPU works afterwards": {Agrees, "6 faults"},
 		"the driver's event of an Xid arrives within 1 s":                              {"", "Xid 31 after "}, // depends on this machine's speed

@@ -127,7 +127,7 @@ func Questions() []Question {
 		{"nvmlDeviceGetUUID", Identity, "jobs get GPUs by UUID"},
 		{"nvmlDeviceGetName", Identity, "the name determines the device group; without the name, two jobs could get the GPU"},
 		{"nvmlDeviceGetTemperature", Basic, sensor},
-		{"nvmlDeviceGetMemoryInfo", Basic, "every GPU has memory; a GPU that shares the machine's memory answers \"not supported\", which is no failure"},
+		{"nvmlDeviceGetMemoryInfo", Basic, "every GPU has memory. The answer \"not supported\" of a GPU that shares the machine's memory is no failure"},
 		{"nvmlDeviceGetUtilizationRates", Basic, "every GPU that is not in MIG mode counts its utilization"},
 		{"nvmlDeviceGetClockInfo", Basic, sensor},
 		{"nvmlDeviceGetPowerUsage", Basic, sensor},

@@ -140,10 +140,10 @@ func (p *finder) toLeast(e *entry) { p.during(e, e.job.Least) }
 // asManyAsFit searches for a placement of the gang with the function find. ok is false if there is
 // none. An elastic gang gets as many members as fit. Fewer members are used if the gang would
 // otherwise wait for closer GPUs, or would end later because of an outlier. If an elastic gang does
-// not fit, it keeps its least size. The search first tries all members. Then it tries as many
-// members as there are free GPUs for, and as many as there are free GPUs without outliers for.
-// After that, each search halves the size. Once a size fits, the search bisects between this size
-// and the smallest size that does not fit.
+// not fit, it keeps its least size. The search first tries all members. Then it tries the number of
+// members for which all free GPUs are enough, and the number for which the free GPUs without
+// outliers are enough. After that, each search halves the size. Once a size fits, the search bisects
+// between this size and the smallest size that does not fit.
 func (p *finder) asManyAsFit(e *entry, find func(*entry) (pal.Found, bool)) (best pal.Found, ok bool) {
 	if e.elastic == nil {
 		return find(e)

@@ -31,7 +31,7 @@ type Job struct {
 	// expected run time is at most Limit, and equal to Limit if nothing else is known.
 	Limit time.Duration
 	// Attained is how long the job had run when it was submitted to this Queue, or restored in it.
-	// Waited is how long the job waited before and between the runs that Attained counts.
+	// Waited is how long the job waited before its first run and between its runs until then.
 	Attained, Waited time.Duration
 	// Booked is set for a restored gang. The usage of its run is already counted up to the time
 	// Booked. 0 means that no usage of the run is counted yet.

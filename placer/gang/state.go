@@ -103,8 +103,8 @@ type Observed struct {
 	// does not wait for their end. If only some groups have a gate, Members does not include
 	// members of the other groups.
 	Members []*cluster.Alloc
-	// Want counts the job's members with GPUs. Have counts the members with GPUs that run or have
-	// succeeded. Live counts the members with GPUs that run.
+	// Want, Have and Live count members of the job that request GPUs: Want all of them, Have those
+	// that run or have succeeded, and Live those that run.
 	Want, Have, Live int
 	// Misplaced is true if a member runs on a GPU or node that the pins do not name. Misplaced is
 	// also true if a member has fewer GPUs than it requested (Nomad before 1.11.1,

@@ -12,7 +12,7 @@ import (
 
 // restart restarts the tasks of an allocation in place. In a real Nomad, this is done by `nomad
 // alloc restart` or by a template with change_mode = "restart". The events of the restarted tasks
-// contain no kill (scenario "restarted").
+// contain no event of a kill (scenario "restarted").
 func (s *Server) restart(id string) (any, error) {
 	a := s.allocs[id]
 	if a == nil {

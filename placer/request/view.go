@@ -62,7 +62,7 @@ func NewView(s *cluster.State, o Options, without ...cluster.JobKey) (*View, err
 	return &View{Ledger: l, opts: o, eligibility: map[string]eligibility{}, lasting: map[string][]Obstacle{}, avoiding: map[string][][]bool{}}, nil
 }
 
-// Update is [ledger.Ledger.Update], and also drops cached results that are no longer valid.
+// Update calls [ledger.Ledger.Update], and drops cached results that are no longer valid.
 func (v *View) Update(s *cluster.State, o Options) bool {
 	epoch := v.Epoch()
 	o.Ledger.Occupant = o.occupants(s)

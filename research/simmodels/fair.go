@@ -17,8 +17,8 @@ import (
 // jobs with equal speeds count as one kind.
 //
 // We wrote the solver ourselves; it handles three models. To reach a ratio, the jobs need certain
-// rates. By the duality of linear programming, these rates are possible unless, at some prices of
-// the models, the rates cost more than all GPUs together. The prices of three models are points of
+// rates. By the duality of linear programming, these rates are impossible only if there are prices
+// of the models at which the rates cost more than all GPUs together. The prices of three models are points of
 // a triangle, and each try excludes a part of the triangle.
 type fair struct {
 	jobs []job

@@ -23,7 +23,7 @@ func main() {
 	table := flag.Bool("table", false, "write the table of neighbours, without simulations")
 	only := flag.String("only", "", "run only virtual clusters whose name matches")
 	gpu := flag.String("gpu", fittedOn, "the GPU model of the clusters")
-	seeds := flag.Uint64("seeds", 3, "runs of each cell: the first is the trace, others shuffle its applications")
+	seeds := flag.Uint64("seeds", 3, "runs of each cell: the first uses the trace as it is, the others shuffle the applications of its jobs")
 	md := flag.String("md", "", "write the page to `FILE`")
 	workers := flag.Int("workers", runtime.NumCPU(), "number of cells at a time")
 	flag.Parse()

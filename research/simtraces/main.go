@@ -40,7 +40,7 @@ func main() {
 	flag.BoolVar(&o.ofProgress, "progress", false, "measure how honest and false reports of progress change results, with the same jobs as -users")
 	flag.StringVar(&o.against, "against", "", "with -users: compare with the results in `FILE`")
 	flag.StringVar(&o.of, "of", "", "with -against: description of the queue that made those results; it ends the sentence \"Each line over itself\"")
-	flag.StringVar(&o.part, "part", "", "with -users or -progress: run only one `HALF` of the traces: choose (used to choose the queue's rules) or report (all others)")
+	flag.StringVar(&o.part, "part", "", "with -users or -progress: run only one `HALF` of the traces: choose (the traces with which we chose the queue's rules) or report (the others)")
 	only := flag.String("only", "", "run only traces whose name matches `REGEXP`")
 	again := flag.String("again", "", "run again only policies whose name matches `REGEXP`, on the traces of -only; all other runs stay as they are in the JSON file")
 	flag.Parse()

@@ -118,7 +118,7 @@ func Draw(s Spec, rng *rand.Rand) ([]GPU, error) {
 func (s Spec) check() error {
 	switch {
 	case s.Nodes < 1 || s.GPUsPerNode < 1:
-		return fmt.Errorf("%d nodes of %d GPUs, want at least one of each", s.Nodes, s.GPUsPerNode)
+		return fmt.Errorf("%d nodes with %d GPUs each: there must be at least one node and one GPU", s.Nodes, s.GPUsPerNode)
 	case s.GPUsPerNode > 0xf0:
 		return fmt.Errorf("%d GPUs per node, want at most %d", s.GPUsPerNode, 0xf0)
 	case !(s.Correlation >= 0 && s.Correlation <= 1):

@@ -132,7 +132,7 @@ func on(ctx context.Context, o options, gpus *replay.GPUs, placer bool) (r run, 
 	return r, nil
 }
 
-// table prints the results as in the docs: the fewest replicas of all repetitions, and the median,
+// table prints the results as in the docs: the fewest replicas in any repetition, and the median,
 // minimum and maximum of the times.
 func (r report) table(out io.Writer) {
 	fmt.Fprintf(out, "%s\n\n| |", r.Provenance)

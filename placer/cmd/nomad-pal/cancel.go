@@ -57,7 +57,7 @@ func runCancel(b *base, args []string) int {
 	}
 	running, err := running(b, client, ids)
 	if err != nil && len(ids) > 1 {
-		err = fmt.Errorf("stopping none of the jobs: %w", err)
+		err = fmt.Errorf("no job was stopped: %w", err)
 	}
 	if err != nil {
 		return b.fail(err)

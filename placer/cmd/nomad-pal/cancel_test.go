@@ -66,7 +66,7 @@ func TestCancelOfAnArray(t *testing.T) {
 	}
 	for args, want := range map[string]string{
 		"cancel":                       "stopping jobs: no job is given",
-		"cancel arrayed none":          `stopping none of the jobs: no job "none" in namespace "default"`,
+		"cancel arrayed none":          `no job was stopped: no job "none" in namespace "default"`,
 		"cancel arayed":                `no job "arayed" in namespace "default" (did you mean "arrayed"?)`,
 		"logs arayed":                  `no job "arayed" in namespace "default" (did you mean "arrayed"?)`,
 		"cancel -namespace=no arrayed": `no namespace "no"`,

@@ -276,7 +276,7 @@ func (c comments) of(t reflect.Type, field string) string {
 func schemaPage(all *jsonschema.Schema) string {
 	var b strings.Builder
 	b.WriteString(`<!-- Written by go test ./placer/cmd/nomad-pal -run TestCommandReference -rewrite-reference. -->
-# What commands print with -json
+# The -json output of commands
 
 With ` + "`-json`" + ` or ` + "`-t`" + `, a command prints one value; ` + "`events`" + ` prints one value per line. ` + "`nomad-pal schema`" + `
 prints these types as JSON schemas, for validators and for programs that generate types. Templates (` + "`-t`" + `) use these names:

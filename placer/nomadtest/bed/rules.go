@@ -529,8 +529,8 @@ func (s *story) lack(job *api.Job) (all, withGPUs int) {
 
 // editForgotten reports whether no placer will restore an author's edit that was overwritten. The
 // placer that overwrote the edit must have been killed before it noticed the edit. The version that
-// replaced the edit must have ended before another placer could look, or soon after that (walk
-// 548). The other placer ignores the job, because placers ignore jobs that ended before the placer
+// replaced the edit must have ended before another placer could see this version, or soon afterwards
+// (walk 548). The other placer ignores the job, because placers ignore jobs that ended before the placer
 // started.
 func (r *rules) editForgotten(s *story, job *api.Job) bool {
 	return s.over[*job.JobModifyIndex] && *job.Status == "dead" && s.ended.Before(r.dead[s.overBy].Add(time.Minute))

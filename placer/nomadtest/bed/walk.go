@@ -656,7 +656,7 @@ func (x *Walk) openJob(k nomadtest.Key) string {
 	case x.rules.formOf(job) != s.form && x.rules.editForgotten(s, job):
 		return ""
 	case x.rules.formOf(job) != s.form:
-		return "not the last version that the author wrote"
+		return "not the author's latest version"
 	case isTemplate(job):
 		return ""
 	case failedAlone:

@@ -225,7 +225,7 @@ func partial(x *Script) {
 
 func checkAndSet(x *Script) {
 	job := rewrite.Gate(gang("a", 1))
-	x.say("registered with an index, but there is no job")
+	x.say("registered with an index, although Nomad has no such job")
 	x.register(job, 7)
 	x.say("registered with index 0, as a new job")
 	x.register(job, 0)
@@ -455,7 +455,7 @@ func failsAfterFailedDeployment(x *Script) {
 	x.untilStatus(1, api.DeploymentStatusFailed)
 	x.untilOver("a", 1)
 	x.show("a")
-	x.say("there is room for the member, and the job is evaluated")
+	x.say("there is room for the member, and Nomad evaluates the job")
 	x.SetHealth("GPU-1-1", true)
 	_, _, err := x.API().Jobs().ForceEvaluate(x.id("a"), nil)
 	x.must(err)
