@@ -129,7 +129,8 @@ func (l *EventLog) After(id uint64) ([]Event, <-chan struct{}) {
 	if behind < 0 {
 		return nil, l.changed
 	}
-	return slices.Clip(l.last[behind:]), l.changed // no event changes later, so all readers share the memory
+	// No event changes later, so all readers can share the memory.
+	return slices.Clip(l.last[behind:]), l.changed
 }
 
 // StoppedFor returns the job (namespace/id) in whose favour job k was last stopped, or "" if no

@@ -263,7 +263,8 @@ func TestControlOfArray(t *testing.T) {
 	}
 }
 
-// A job that Nomad places without the placer cannot be held or moved in the queue. The command fails.
+// A job that Nomad places without the placer cannot be held or moved in the queue, so the command
+// fails.
 func TestControlOfNativeJob(t *testing.T) {
 	c := newCluster(t)
 	c.agent("", "http {\n  bind_port = 0\n}\n")
