@@ -368,9 +368,9 @@ func (p *core) unfitNodes(ctx context.Context, s *start) (unfit []string) {
 }
 
 // committed records the outcome of a commit. If the outcome is unknown, the model reserves the GPUs
-// for a while ([model.Model.NoteUnanswered]). The placer tries to start the gang again with the same index, on other
-// GPUs if possible. Because of the index, Nomad accepts at most one of the two starts. After a
-// conflict, the placer reads the job again, because somebody else has changed it.
+// for a while ([model.Model.NoteUnanswered]). The placer tries to start the gang again with the same
+// index, on other GPUs if possible. Because of the index, Nomad accepts at most one of the two
+// starts. After a conflict, the placer reads the job again, because somebody else has changed it.
 func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 	t := s.t
 	if s.instead != nil || s.forbidden {

@@ -60,7 +60,8 @@ type Event struct {
 	// the allocation last changed in Nomad.
 	At time.Time `json:"at"`
 	// Kind is queued, placed, moved, resized, started, stopped, requeued, lost, failed, rejected,
-	// ended, released, allocation (an allocation failed or was lost), quarantined, unhealthy or healthy.
+	// ended, released, allocation (an allocation failed or was lost), quarantined, unhealthy or
+	// healthy.
 	Kind EventKind `json:"kind"`
 	// Namespace and Job identify the job, and are empty in events about GPUs.
 	Namespace string `json:"namespace,omitempty"`
