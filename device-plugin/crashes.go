@@ -10,14 +10,14 @@ import (
 
 // The driver's library can crash the plugin's process, for example after a GPU was unplugged. Nomad
 // then starts the plugin again at once. Without a pause, a plugin that crashes in its first scan
-// would start some thirty times a second, and Nomad would keep its GPUs healthy.
+// would start about thirty times a second, and Nomad would keep its GPUs healthy.
 
 const (
-	// startsFile holds the starts of processes that may have crashed: processes that neither ended on
-	// request nor used the driver for leastUptime.
+	// startsFile holds the starts of processes that may have crashed. A process that ends on request,
+	// or that has used the driver for leastUptime, empties the file.
 	startsFile = "starts.json"
-	// crashesAllowed is the number of these starts after which the plugin pauses before it uses the
-	// driver.
+	// crashesAllowed is the number of starts in startsFile after which the next process pauses before
+	// it uses the driver.
 	crashesAllowed = 3
 	// crashPause is the length of the pause.
 	crashPause = time.Minute
@@ -32,7 +32,8 @@ type starts struct {
 
 const forgetsStarts = "the plugin cannot store when it started, so it does not pause if the driver's library crashes it again and again"
 
-// begin stores that this process starts, and decides whether it pauses before its first scan.
+// begin stores the start of this process, and decides whether the process pauses before its first
+// scan.
 // Callers hold mu.
 func (p *Plugin) begin(now time.Time) {
 	if p.store.Dir == "" || p.begun {

@@ -51,8 +51,8 @@ func openForms(s *store, before []gpu.Device) (*forms, error) {
 	return f, err
 }
 
-// named returns the devices under the names under which they are published. A device whose name has
-// changed keeps its old name, until no task holds the device.
+// named gives each device the name under which it is published. A device whose name has changed
+// keeps its old name until no task holds the device.
 func (f *forms) named(ds []gpu.Device) []gpu.Device {
 	ds = slices.Clone(ds)
 	for i := range ds {

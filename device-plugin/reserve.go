@@ -109,7 +109,8 @@ func (p *Plugin) find(deviceIDs []string) (chosen []gpu.Device, parts map[string
 		if parts[d.ID]++; parts[d.ID] == 1 {
 			chosen = append(chosen, d)
 		}
-		if v := p.view.verdicts[d.ID]; !v.healthy && v.reason != reasonSharing && v.reason != reasonName { // a task that holds the device can restart
+		// While a device waits for its new form or name, the task that holds it can restart.
+		if v := p.view.verdicts[d.ID]; !v.healthy && v.reason != reasonSharing && v.reason != reasonName {
 			unhealthy = append(unhealthy, id+" ("+v.reason+")")
 		}
 	}

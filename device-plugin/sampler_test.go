@@ -154,7 +154,7 @@ func TestStatisticsThatAreNoNumbers(t *testing.T) {
 	}
 }
 
-// A GPU without a power limit, such as the GB10, still reports its draw.
+// A GPU without a power limit, such as the GB10, still reports its power draw.
 func TestStatisticWithoutAMaximum(t *testing.T) {
 	set := statistics{}
 	set.incumbent(gpu.Sample{PowerW: new(75.3)})

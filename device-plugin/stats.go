@@ -113,7 +113,7 @@ func (p *Plugin) stats() []*device.DeviceGroupStats {
 	return out
 }
 
-// counted adds the error counts of the latest scan. They belong to a whole GPU.
+// counted adds the error counts of the latest scan to the sample. Only whole GPUs have such counts.
 func counted(s *gpu.Sample, d gpu.Device) {
 	if d.Parent != "" {
 		return

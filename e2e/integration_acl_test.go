@@ -98,8 +98,8 @@ func testShippedPolicies(t *testing.T, b *bed, agentToken, userToken string) {
 	b.purge("secret")
 }
 
-// testShellRights: a session with raw_exec needs one more right than the shipped policy grants. The
-// error names this right, and the policy says how to grant it.
+// testShellRights checks that a session with raw_exec needs one more right than the shipped policy
+// grants. The error names this right, and a comment in the policy shows how to grant it.
 func testShellRights(t *testing.T, b *bed, user []string) {
 	session := smallShell("session", "--", "echo", "in session")
 	if out, code := b.palAs(user, session...); code != 255 || !strings.Contains(out, `for raw_exec tasks also "alloc-node-exec"`) {

@@ -208,8 +208,8 @@ func testAfter(t *testing.T, b *bed) {
 	b.sweep()
 }
 
-// The next segment of a training starts after the end of the last one, but not while the stopped
-// tasks still write their checkpoint. A job with notok: starts only after a failure.
+// The second segment of a training starts after the end of the first one, but not while the first
+// one's stopped tasks still write their checkpoint. A job with notok: starts only after a failure.
 func testAfterAnyEnd(t *testing.T, b *bed) {
 	after := func(id, others string) {
 		j := gang(id, 1, 1)

@@ -21,8 +21,8 @@ import (
 )
 
 // While a task holds a GPU and the plugin measures another one, the plugin is killed, replaced by a
-// newer binary, and configured differently. The task keeps its process and its GPU, and what the
-// plugin knows about the GPUs stays.
+// newer binary, and configured differently. The task keeps its process and its GPU, and the
+// plugin keeps what it knows about the GPUs.
 func TestPluginReplacedWhileItMeasures(t *testing.T) {
 	onlyLong(t)
 	t.Parallel()
@@ -119,7 +119,8 @@ func TestPluginReplacedWhileItMeasures(t *testing.T) {
 	stop(t, c, "one", "rest")
 }
 
-// copyFile replaces the file to by a copy of the file from, as a package manager does.
+// copyFile replaces the file at path `to` with a copy of the file at path `from`, in the way of a
+// package manager.
 func copyFile(t *testing.T, from, to string) {
 	t.Helper()
 	if out, err := exec.Command("cp", "--remove-destination", from, to).CombinedOutput(); err != nil {
@@ -127,7 +128,7 @@ func copyFile(t *testing.T, from, to string) {
 	}
 }
 
-// untilMeasured waits until the server has the times of n GPUs.
+// untilMeasured waits until Nomad's server has the measured times of n GPUs.
 func untilMeasured(t *testing.T, c *cluster.Cluster, node string, n int) {
 	t.Helper()
 	clustertest.Until(t, c, "the measurements reach the server", func(context.Context) (string, error) {
@@ -145,7 +146,8 @@ func measuredTimes(t *testing.T, c *cluster.Cluster, node string) string {
 }
 
 // measureSlowly orders a measurement that takes as long as a real one, and waits until it runs.
-// Each GPU is ordered only once, because the plugin waits an hour after a crash.
+// Callers choose another GPU each time, because after a crash during a measurement, the plugin does
+// not measure the GPU again for an hour.
 func (b *measuringBox) measureSlowly(t *testing.T, c *cluster.Cluster, ids []string, id string) {
 	t.Helper()
 	settings := []string{fmt.Sprintf("gpus=%d", len(ids)), "scale=1"}
@@ -191,7 +193,7 @@ func killMeasuringPlugin(t *testing.T, c *cluster.Cluster, node *cluster.Agent, 
 	})
 }
 
-// childrenThatMeasure returns the processes that measure GPUs.
+// childrenThatMeasure returns the IDs of the processes that measure one of the GPUs.
 func childrenThatMeasure(t *testing.T, gpus []string) (pids []string) {
 	t.Helper()
 	matches, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -199,7 +201,7 @@ func childrenThatMeasure(t *testing.T, gpus []string) (pids []string) {
 		t.Fatal(err)
 	}
 	for _, path := range matches {
-		data, _ := os.ReadFile(path) // the process has ended
+		data, _ := os.ReadFile(path) // fails if the process has ended
 		isOne := strings.Contains(string(data), "\x00measure-child\x00")
 		if isOne && slices.ContainsFunc(gpus, func(id string) bool { return strings.Contains(string(data), "\x00"+id+"\x00") }) {
 			pids = append(pids, filepath.Base(filepath.Dir(path)))
@@ -208,8 +210,8 @@ func childrenThatMeasure(t *testing.T, gpus []string) (pids []string) {
 	return pids
 }
 
-// If the driver's library crashes the plugin again and again, the plugin reports its GPUs as
-// unhealthy, and waits between two attempts, although Nomad starts it again at once.
+// If the driver's library crashes the plugin again and again, Nomad starts the plugin again at once
+// each time. But the plugin reports its GPUs as unhealthy, and pauses before it uses the library.
 func TestPluginWhoseDriverCrashes(t *testing.T) {
 	onlyLong(t)
 	t.Parallel()

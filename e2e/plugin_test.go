@@ -97,7 +97,7 @@ func killPlugin(t *testing.T, c *cluster.Cluster, node *cluster.Agent, gpus int)
 	again := time.Now()
 	// Nomad's server still has the GPUs of the old plugin. If a GPU is lost
 	// before the new plugin has seen it, the new plugin never learns of it. So
-	// wait until it knows all of them.
+	// wait until the new plugin knows all GPUs.
 	clustertest.Until(t, c, "the new plugin knows the GPUs", func(ctx context.Context) (string, error) {
 		stats, err := node.API().Nodes().Stats("", (&api.QueryOptions{}).WithContext(ctx))
 		if err != nil {

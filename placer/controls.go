@@ -31,8 +31,8 @@ const controlsWithin = 3 * time.Second
 // Controlled is the answer to an order about a job.
 type Controlled struct {
 	gang.Control // the orders in force
-	// Starting is set if the order came while the placer started the job, too late to stop the
-	// start.
+	// Starting is true if the placer had already sent the job's start to Nomad, so the order came too
+	// late to stop the start.
 	Starting bool `json:"starting,omitempty"`
 }
 
@@ -120,7 +120,7 @@ func (p *Placer) readControls(ctx context.Context, now time.Time) bool {
 	if p.report(readingControls, err); err != nil {
 		return known
 	}
-	// All variables were read after told was written.
+	// The order with index told was written before the variables were read, so `is` contains it.
 	p.controlsOld, p.controlsIndex, p.m.Controls = false, max(p.controlsIndex, told), map[cluster.JobKey]gang.Control{}
 	for id, c := range is {
 		p.m.Controls[model.KeyOf(id)] = c

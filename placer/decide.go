@@ -146,9 +146,8 @@ func (p *Placer) commitAll(ctx context.Context, starts []*start, now time.Time) 
 // commit registers a job that starts, which is the atomic step of the start. The placer records the
 // decision later, when it has seen the members, because this saves one write. If the placer crashes
 // before it records the decision, the next placer reads the chosen GPUs from Nomad. Several commits
-// run at a time, and each changes only its own gang. If a new event or
-// order makes the start wrong, the placer postpones the start to the next cycle, which first
-// applies the event or order.
+// run at a time, and each changes only its own gang. If a new event or order makes the start wrong,
+// the placer postpones the start to the next cycle, which first applies the event or order.
 func (p *Placer) commit(ctx context.Context, s *start) (err error) {
 	if s.Job, err = p.m.View.Pin(s.t.Job, s.Pins); err != nil {
 		return err
@@ -200,20 +199,20 @@ type meanwhile struct {
 	read   int                       // how many events of Placer.heard were read
 	taken  map[string]cluster.JobKey // GPUs of new allocations, and the jobs that have them
 	missed bool                      // see Placer.missedPurge
-	// told contains the orders that Control has written, and told[k].index is the index of the write.
-	// The placer's loop may not have read these orders yet.
+	// told contains the orders that Control has written, and that the placer's loop may not have read
+	// yet.
 	told map[cluster.JobKey]order
 	// sent contains the jobs whose starts the last decision has sent to Nomad.
 	sent map[cluster.JobKey]bool
 }
 
-// order is a job's orders as Control wrote them.
+// order is a job's orders as Control wrote them. index is the index of the write.
 type order struct {
 	index uint64
 	held  bool
 }
 
-// begin begins a decision. The loop has read the orders up to this index.
+// begin begins a decision. begin drops the orders up to this index, because the loop has read them.
 func (m *meanwhile) begin(index uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -221,8 +220,9 @@ func (m *meanwhile) begin(index uint64) {
 	m.read, m.taken, m.missed, m.sent = 0, map[string]cluster.JobKey{}, false, map[cluster.JobKey]bool{}
 }
 
-// tell records a job's orders that Control has written. tell reports whether this came too late for a start of
-// the job: the start has been sent to Nomad, and the snapshots may not show it yet.
+// tell records a job's orders that Control has written. late reports whether the orders came too
+// late for a start of the job: the placer has sent the start to Nomad, but snapshots may not show
+// the start yet.
 func (m *meanwhile) tell(k cluster.JobKey, o order) (late bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -235,7 +235,8 @@ func (m *meanwhile) tell(k cluster.JobKey, o order) (late bool) {
 	return m.sent[k]
 }
 
-// lastTold returns the index of the last order that the loop may not have read; 0 if it has read all.
+// lastTold returns the index of the last order that the loop may not have read, or 0 if the loop has
+// read all orders.
 func (m *meanwhile) lastTold() (index uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -245,9 +246,9 @@ func (m *meanwhile) lastTold() (index uint64) {
 	return index
 }
 
-// holds reports whether somebody has put the job on hold since the loop read the controls with this
-// index. A gang on its way to other GPUs counts as running, so a hold does not keep it from
-// starting. The caller holds m.mu.
+// holds reports whether somebody has put the job on hold after this index, up to which the loop has
+// read the controls. A gang that is being moved or resized counts as running, so a hold does not
+// prevent its start. Callers hold m.mu.
 func (m *meanwhile) holds(s *start, index uint64) bool {
 	moves := s.Record.Note == gang.NoteMoved || s.Record.Note == gang.NoteResized
 	o := m.told[s.t.Key]
@@ -367,9 +368,9 @@ func (p *core) unfitNodes(ctx context.Context, s *start) (unfit []string) {
 }
 
 // committed records the outcome of a commit. If the outcome is unknown, the model reserves the GPUs
-// for a while ([model.Model.NoteUnanswered]). The placer tries to start the gang again with the same index, on other
-// GPUs if possible. Because of the index, Nomad accepts at most one of the two starts. After a
-// conflict, the placer reads the job again, because somebody else has changed it.
+// for a while ([model.Model.NoteUnanswered]). The placer tries to start the gang again with the same
+// index, on other GPUs if possible. Because of the index, Nomad accepts at most one of the two
+// starts. After a conflict, the placer reads the job again, because somebody else has changed it.
 func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 	t := s.t
 	if s.instead != nil || s.forbidden {

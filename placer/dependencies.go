@@ -30,9 +30,9 @@ const (
 	dependencyPoll  = 5 * time.Second
 	dependencyBatch = 256
 	// Nomad forgets a job some hours after its end. So the placer stores how the job ended until
-	// every job that waited for it has ended. A waiting job may start, be preempted, and be
-	// edited, and the placer then checks its pal_after again. maxFinishedKept is the maximum number
-	// of jobs whose end is stored.
+	// every job that waited for it has ended. Even after a waiting job has started, it may be
+	// preempted and edited, and the placer then checks its pal_after again. maxFinishedKept is the
+	// maximum number of stored ends.
 	maxFinishedKept = 4000
 )
 
@@ -69,7 +69,7 @@ func (p *Placer) checkDependencies(ctx context.Context, now time.Time, atMost in
 		var after reason.Reason
 		for _, b := range before {
 			of := f.Known[b.Key]
-			if next, ok := inCircle[t.Key]; ok && next == b.Key { // a circle comes before all other reasons
+			if next, ok := inCircle[t.Key]; ok && next == b.Key { // a circle is shown in place of all other reasons
 				after = reason.Reason{Kind: reason.InCircle, Jobs: []string{b.Key.String()}}
 			}
 			if why := of.Unmet(b.End); !why.IsZero() {
@@ -168,7 +168,8 @@ func (p *core) queryDependencies(ctx context.Context, wanted map[cluster.JobKey]
 		case errs[i] != nil:
 		case found[i].Heard > 0:
 			found[i].Due = now // in the next cycle, because Nomad will soon show the change
-		case f.Listens && found[i].Why.Kind != reason.AheadRuns: // no event would report that tasks of a dead job have ended
+		case f.Listens && found[i].Why.Kind != reason.AheadRuns:
+			// If the tasks of a dead job still run, no event would report their end.
 			found[i].Due = time.Unix(math.MaxInt32, 0) // never, unless an event reports a change
 		}
 		f.Known[k] = found[i]

@@ -60,7 +60,8 @@ type Event struct {
 	// the allocation last changed in Nomad.
 	At time.Time `json:"at"`
 	// Kind is queued, placed, moved, resized, started, stopped, requeued, lost, failed, rejected,
-	// ended, released, allocation (an allocation failed or was lost), quarantined, unhealthy or healthy.
+	// ended, released, allocation (an allocation failed or was lost), quarantined, unhealthy or
+	// healthy.
 	Kind EventKind `json:"kind"`
 	// Namespace and Job identify the job, and are empty in events about GPUs.
 	Namespace string `json:"namespace,omitempty"`
@@ -129,7 +130,8 @@ func (l *EventLog) After(id uint64) ([]Event, <-chan struct{}) {
 	if behind < 0 {
 		return nil, l.changed
 	}
-	return slices.Clip(l.last[behind:]), l.changed // no event changes later, so all readers share the memory
+	// No event changes later, so all readers can share the memory.
+	return slices.Clip(l.last[behind:]), l.changed
 }
 
 // StoppedFor returns the job (namespace/id) in whose favour job k was last stopped, or "" if no

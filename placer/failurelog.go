@@ -96,8 +96,8 @@ func (h *failureLog) load(ctx context.Context, c *nomad.Client, now time.Time) (
 	return nil
 }
 
-// readAgain reads the quarantine again. If the stored quarantine has been damaged, readAgain stores
-// the known quarantine again, and returns an [store.Unreadable] error.
+// readAgain reads the quarantine again. If the stored quarantine is damaged, readAgain stores the
+// known quarantine again, and returns an error for which [store.Unreadable] is true.
 func (h *failureLog) readAgain(ctx context.Context, c *nomad.Client, now time.Time) error {
 	known := h.quarantine
 	damaged := h.read(ctx, c, now)

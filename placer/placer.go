@@ -512,7 +512,8 @@ func (p *Placer) resync(ctx context.Context) error {
 		return err
 	}
 	p.m.State, p.missed, p.resyncedAt, p.changed = s, false, p.tick(), true
-	p.reread.Store(true) // somebody may have restored a snapshot of Nomad, or changed variables by hand
+	// Somebody may have restored a snapshot of Nomad, or changed variables by hand.
+	p.reread.Store(true)
 	p.unstored = p.unstored || p.m.Profile != nil
 	p.m.Dependencies.Doubt()
 	var unread []error

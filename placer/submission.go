@@ -111,7 +111,8 @@ func (p *Placer) enqueueSubmissions(ctx context.Context, now time.Time) {
 		}
 		job := asRegistered(s.job, now)
 		request, err := p.m.View.Request(job)
-		if err != nil || request.Hints.After != "" || !request.Hints.Begin.IsZero() || p.m.Controls[k].Held != nil { // leave the job to the next cycle
+		if err != nil || request.Hints.After != "" || !request.Hints.Begin.IsZero() || p.m.Controls[k].Held != nil {
+			// Leave the job to the next cycle.
 			continue
 		}
 		t := p.m.Add(k)

@@ -66,7 +66,7 @@ func TestClaims(t *testing.T) {
 		"the clock becomes steady": func(r *Record) { r.Session[0].Warmup.Steady = false },
 		"a whole measurement":      func(r *Record) { r.Session[0].Seconds = 400; r.Session[0].CPUSeconds = 1 },
 		"a measuring process":      func(r *Record) { r.Session[0].CPUSeconds = 110 },
-		"a GPU counts as in use":     func(r *Record) { r.Beside.Seen = "" },
+		"a GPU counts as in use":   func(r *Record) { r.Beside.Seen = "" },
 		"a killed measurement":     func(r *Record) { r.Beside.AbortSeconds = 8 },
 		"faults end in an error":   func(r *Record) { r.Faults[0].Said = "exit status 2" },
 		"the driver's event of":    func(r *Record) { r.Faults[1].EventSeconds = nil },

@@ -258,7 +258,7 @@ func TestJobsOfTheIncumbentPlaceUnchanged(t *testing.T) {
 				if now != nil {
 					t.Errorf("power is %v although the GPU has no limit", now)
 				}
-				continue // the migration page says so
+				continue // the migration page documents this difference
 			}
 			if now == nil {
 				t.Errorf("%s: %s was %s and is absent", node, name, values["attribute "+name])

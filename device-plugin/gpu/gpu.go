@@ -232,7 +232,7 @@ type Sample struct {
 	TemperatureC, MemoryTemperatureC       *int64
 	MemoryUsedMiB, MemoryTotalMiB          *int64
 	MemoryAllocatedMiB                     *int64 // used memory, without what the driver reserves for itself
-	SharesMemory                           bool   // the memory is the machine's, and all programs use it
+	SharesMemory                           bool   // the GPU uses the machine's memory
 	BAR1UsedMiB, BAR1TotalMiB              *int64
 	ECCL1, ECCL2, ECCMemory                *int64 // corrected errors since the driver was loaded
 	ECCUncorrected                         *int64 // since the driver was loaded

@@ -244,12 +244,14 @@ func (b *Backend) numaNode(bus string) int {
 }
 
 // sharesMemory reports whether the GPU has no memory of its own, and uses the machine's memory
-// (GB10, Jetson). Depending on the driver, NVML does not support the question or answers 0 bytes.
+// (GB10, Jetson). For such a GPU, NVML does not support the question or answers 0 bytes, depending
+// on the driver.
 func sharesMemory(m nvml.Memory, ret nvml.Return) bool {
 	return ret == nvml.ERROR_NOT_SUPPORTED || ret == nvml.SUCCESS && m.Total == 0
 }
 
-// systemMemoryMiB returns the size of the machine's memory, and how much of the memory is in use.
+// systemMemoryMiB returns the size of the machine's memory, and how much of it is in use. Both are
+// nil if /proc/meminfo cannot be read.
 func (b *Backend) systemMemoryMiB() (total, used *int64) {
 	data, _ := os.ReadFile(filepath.Join(b.opts.root(), "proc/meminfo"))
 	kib := map[string]int64{}

@@ -1125,8 +1125,9 @@ func TestOldDriver(t *testing.T) {
 	}
 }
 
-// A GPU that is part of the processor shares the machine's memory, and may be on no bus: the first
-// address belongs to the host bridge. Some drivers report a memory of 0 bytes for such a GPU.
+// A GPU that is part of the processor shares the machine's memory, and some drivers report 0 bytes
+// for such a GPU. The GPU may be on no bus. NVML then reports bus address 0, which belongs to the
+// host bridge, so the plugin publishes no address.
 func TestIntegratedGPU(t *testing.T) {
 	for _, size := range []string{"", "0"} {
 		state := nvmltest.H200(1)

@@ -21,8 +21,8 @@ const (
 	noiseOver = time.Second
 )
 
-// nvlinkErrors returns the number of packets on the GPU's links that were damaged or sent again,
-// nil if unknown, and reports whether this happens often.
+// nvlinkErrors returns the number of packets on the GPU's links that were damaged or sent again, or
+// nil if the number is unknown. often reports whether the number grows fast.
 func (b *Backend) nvlinkErrors(r *reader, dev nvml.Device, uuid string) (n *int64, often bool) {
 	count, ok := linkErrorCount(r, dev)
 	if !ok {

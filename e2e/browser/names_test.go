@@ -76,8 +76,9 @@ func TestSearchHasRoom(t *testing.T) {
 	}
 }
 
-// Bars of the timeline follow who has a GPU now. A job without an event got the GPU when Nomad
-// created its allocation; an event about a GPU that the job did not get makes no bar.
+// The timeline shows a job on a GPU only if the job has the GPU now or had it before. Without an
+// event, the bar of a job that has a GPU begins at the creation of its allocation. An event about a
+// GPU that the job did not get makes no bar.
 func TestBarsOfGPUsThatNomadChose(t *testing.T) {
 	browser := chromium(t)
 	w := start(t, 1, nil)

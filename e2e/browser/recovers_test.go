@@ -14,8 +14,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
 
-// The agent restarts while somebody reads. Pages that are opened meanwhile say that the agent does
-// not answer, and show what they should once it answers again, without a reload.
+// The agent restarts while somebody reads the pages. A page that is opened meanwhile says that the
+// agent does not answer. Once the agent answers again, the page shows its content without a reload.
 func TestPagesRecover(t *testing.T) {
 	browser := chromium(t)
 	w := start(t, 1, nil)

@@ -28,8 +28,8 @@ func (q *Queue) WaitsIf(now time.Duration, c *pal.Cluster, id string, estimates 
 	return ws
 }
 
-// Starts reports whether Decide would start the job now, and where, if the job's author had
-// submitted it in place of the gang with its ID. Its wait began at the time `since`.
+// Starts reports whether Decide would start job j now, and on which GPUs, if j replaced the gang
+// that has the same ID. `since` is the time when j's wait began. Starts leaves the queue unchanged.
 func (q *Queue) Starts(now time.Duration, c *pal.Cluster, j Job, since time.Duration) (at pal.Placement, ok bool) {
 	o := q.Clone()
 	if o.Removed(now, j.ID); o.Submit(since, j) != nil {

@@ -26,9 +26,9 @@ import (
 // window has no expected start.
 //
 // With both methods, a gang that waits until services are stopped has no expected start. A gang for
-// which others are being stopped or shrunk has none either, because it starts soon, as soon as these
-// members have ended. A gang that waits for a limit starts when enough of the gangs that count
-// towards the limit have ended ([asker.underLimits]).
+// which other gangs are being stopped or shrunk has no expected start either: it starts once their
+// members have ended, which takes little time. A gang that waits for a limit starts when enough of
+// the gangs that count towards the limit have ended ([asker.underLimits]).
 func (p *asker) expect(queue []*entry, ws []Wait) {
 	limits := p.underLimits(queue, ws)
 	if waits := p.forecasts.byLength(p.now); len(waits) > 0 {
@@ -56,7 +56,8 @@ func (p *asker) expect(queue []*entry, ws []Wait) {
 		if limit, ok := limits[i]; ok {
 			ws[i].From, ws[i].To = p.afterLimit(e, limit, early, late)
 		}
-		if e.state != waiting || !forGPUs(ws[i].Reason) || ws[i].spares || e.claim != nil { // it does not wait for free GPUs
+		if e.state != waiting || !forGPUs(ws[i].Reason) || ws[i].spares || e.claim != nil {
+			// The gang does not wait for free GPUs.
 			continue
 		}
 		run, longest, ok := p.remainingRange(e)

@@ -461,9 +461,9 @@ func TestExpectOnOneNode(t *testing.T) {
 	expectStart(t, q, c, 0, "waits", 5*time.Hour, 10*time.Hour)
 }
 
-// An elastic gang gives back members for a waiting gang, so the waiting gang is not expected to
-// start only when the elastic gang ends. While the members are ending, the waiting gang has no
-// expected start, because it starts soon. The gang behind it starts when the first gang has ended.
+// An elastic gang gives back members for a waiting gang, so the waiting gang can start before the
+// elastic gang ends. While these members are ending, the waiting gang has no expected start, because
+// it starts soon. The gang behind the waiting gang is expected to start when the waiting gang ends.
 func TestExpectAfterShrinking(t *testing.T) {
 	q := newTestLine(t, Options{Order: FIFO, Backfill: BackfillReserved, Placement: pal.Policy{Name: pal.PAL}})
 	c, err := pal.NewCluster(testNodes(1, ""), pal.TwoTier(1.7))

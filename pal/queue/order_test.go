@@ -11,8 +11,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Each order sorts as its name says. The four gangs are such that all orders sort them differently.
-// Gang d has no estimate.
+// Each order sorts as its name says. No two orders sort the four gangs in the same way. Gang d has
+// no estimate.
 func TestOrders(t *testing.T) {
 	t.Parallel()
 	const h = time.Hour

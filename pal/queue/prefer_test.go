@@ -19,7 +19,7 @@ func TestPreferenceIsAKindOfItsOwn(t *testing.T) {
 	}
 }
 
-// prefersSlow submits gangs with and without a preference, all of which can use any GPU.
+// prefersSlow submits gangs with and without a preference. `anywhere` makes all GPUs eligible.
 func prefersSlow(t *testing.T, anywhere []bool) {
 	t.Helper()
 	q, err := New(Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, LocalityWait: true, Backfill: BackfillReserved})

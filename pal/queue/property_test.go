@@ -453,7 +453,7 @@ func TestRepeatable(t *testing.T) {
 
 func TestNewRefuses(t *testing.T) {
 	good := Default()
-	_, noOrder := ParseOrder("best") // its text lists all orders
+	_, noOrder := ParseOrder("best") // the error lists all orders
 	_, noPolicy := pal.ParsePolicy("best")
 	for name, tc := range map[string]struct {
 		spoil func(*Options)

@@ -177,7 +177,7 @@ func (r Reason) Over(others ...Reason) Reason {
 // Same reports whether two reasons have the same kind and text.
 func (r Reason) Same(o Reason) bool { return r.Kind == o.Kind && r.String() == o.String() }
 
-// Includes reports whether r is the same reason as o, or says that o applies at the same time.
+// Includes reports whether r is the same reason as o, or names o among the reasons in Also.
 func (r Reason) Includes(o Reason) bool {
 	return r.Same(o) || slices.ContainsFunc(r.Also, func(also Reason) bool { return also.Includes(o) })
 }

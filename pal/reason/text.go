@@ -105,7 +105,7 @@ const (
 	NomadPreempted    Kind = "nomad-preempted"
 	PreemptedOnce     Kind = "nomad-preempted-for-good"
 	MemberFailed      Kind = "member-failed"
-	MemberLost        Kind = "member-lost"    // a member failed, and Nomad has no room for the member
+	MemberLost        Kind = "member-lost"    // a member failed, and Nomad has no room to replace it
 	CutShort          Kind = "client-ended"   // the Nomad client ended a member
 	MemberStopped     Kind = "member-stopped" // a member was stopped, and Nomad does not run this member again
 	MembersStopped    Kind = "members-stopped"
@@ -714,7 +714,7 @@ func onNodes(r Reason) string {
 	return fmt.Sprintf(" (%d of %s)", r.Nodes, Counted(r.Total, "node", "nodes"))
 }
 
-// kindOfTemplate says of what kind a job is that does not run itself.
+// kindOfTemplate returns why a job does not run itself: it is parameterized or periodic.
 func (r Reason) kindOfTemplate() string { return cmp.Or(r.Cause, "parameterized or periodic") }
 
 // there writes how many members exist, and how many there should be: "2 of 4 members".

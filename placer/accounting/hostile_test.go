@@ -18,7 +18,7 @@ import (
 func TestHostileTexts(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 1))
-	long := make([]byte, 10_000) // compression does not make it short enough
+	long := make([]byte, 10_000) // random text, which compression does not shorten enough
 	for i := range long {
 		long[i] = byte('!' + r.IntN(90))
 	}

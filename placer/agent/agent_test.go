@@ -139,8 +139,9 @@ func TestRunErrors(t *testing.T) {
 // The agents in these tests use locks shorter than Nomad permits, so that no test waits long.
 func init() { leastLockTTL = 100 * time.Millisecond }
 
-// shortLock is a configuration with a short lock. An agent on a machine so busy that the fake Nomad
-// takes longer than a third of lock_ttl to answer does not keep its lock.
+// shortLock is a configuration with a short lock. The lock is not shorter, because an agent loses
+// its lock if the fake Nomad takes longer than a third of lock_ttl to answer. On a busy machine, the
+// fake Nomad can be slow.
 const shortLock = "http {\n  bind_port = 0\n}\nhigh_availability {\n  enabled = true\n  lock_ttl = \"3s\"\n}\n"
 
 // One of two agents leads. When it stops or loses the lock, the other one takes over.

@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// answersBytes limits the memory of the answers that clients are reading.
+	// answersBytes is the maximum memory of all answers that clients are reading.
 	answersBytes = 256 << 20
-	// smallAnswer is the length in bytes up to which a piece of an answer does not count.
+	// smallAnswer is the maximum length, in bytes, of a piece that does not count.
 	smallAnswer = 16 << 10
 )
 
 // answers are the large answers that clients are reading, the oldest first. A client that reads
 // slowly keeps its answer in the agent's memory, and the list of jobs can have many megabytes. If
-// all answers together need too much memory, answers cuts off the oldest answer to the token whose
-// answers need the most. So no token can use up the memory, or keep others from their answers.
+// all answers together need too much memory, the oldest answer of the token whose answers need the
+// most memory is cut off. So no token can use up the memory, or keep others from their answers.
 type answers struct {
 	most int
 
@@ -36,7 +36,8 @@ type answer struct {
 	end   func()
 }
 
-// add records an answer that is about to be sent. end cuts the answer off.
+// add records an answer that is about to be sent, and cuts off other answers if all answers together
+// need too much memory. end cuts off the new answer.
 func (a *answers) add(token string, bytes int, end func()) *answer {
 	me := &answer{tokenHash(token), bytes, end}
 	a.mu.Lock()
@@ -66,14 +67,14 @@ func (a *answers) removeLocked(x *answer) {
 	a.all = slices.DeleteFunc(a.all, func(o *answer) bool { return o == x })
 }
 
-// counted counts the answers of the next handler.
+// counted returns a handler that counts the answers of next.
 func (a *answers) counted(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(&countedAnswer{w, a, tokenOf(r)}, r)
 	})
 }
 
-// countedAnswer is an answer that counts while it is written. JSON is written in one piece.
+// countedAnswer is an answer whose memory counts while it is written. JSON is written in one piece.
 type countedAnswer struct {
 	http.ResponseWriter
 	of    *answers
@@ -89,7 +90,8 @@ func (w *countedAnswer) Write(p []byte) (int, error) {
 		return w.ResponseWriter.Write(p)
 	}
 	me := w.of.add(w.token, len(p), func() {
-		_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now()) // test recorders have no deadline
+		// In tests, a recorder has no deadline, and returns an error.
+		_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now())
 	})
 	defer w.of.remove(me)
 	return w.ResponseWriter.Write(p)

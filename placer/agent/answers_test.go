@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// unread is an answer that its client does not read until it is cut off, or the client reads it.
+// unread is an answer whose Write blocks until the answer is cut off, or until the client reads it.
 type unread struct {
 	*httptest.ResponseRecorder
 	cut, read chan struct{}

@@ -113,8 +113,8 @@ var errPriority = errors.New("Nomad refuses this priority")
 // errNotQueued is the error for a command about a job that is never in the queue.
 var errNotQueued = errors.New("the job is never in the placer's queue")
 
-// queues returns an error if the job is never in the queue, so that a command for it would have no
-// effect. Of a parameterized or periodic job, only the runs are in the queue.
+// queues returns an error if the job is never in the queue. A command about such a job would have no
+// effect. A parameterized or periodic job is never in the queue, but its runs are.
 func queues(job *api.Job) error {
 	if cluster.Template(job) {
 		return fmt.Errorf("%w, only its runs are: %s", errNotQueued, reason.Reason{Kind: reason.Template, Cause: request.KindOfTemplate(job)})

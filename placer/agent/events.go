@@ -92,8 +92,9 @@ func (s *server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// tell writes the events that mine returns, or only the last ones of them if last is not 0. tell makes
-// no list, which would stay in memory while the client reads slowly.
+// tell writes the events that mine accepts. If last is not 0, tell writes only that many of the
+// newest. tell makes no list of them, because the list would stay in memory while a slow client
+// reads.
 func tell(events []placer.Event, last int, mine func(placer.Event) (placer.Event, bool), write func(placer.Event) error) error {
 	from := 0
 	for n := 0; last > 0 && n < last && from < len(events); {

@@ -256,14 +256,14 @@ func (f *fake) putJob(job *api.Job) {
 	f.jobs[*job.Namespace+"/"+*job.ID] = job
 }
 
-// lock is a lock of a variable. It expires unless it is renewed; a zero time means that it never
-// expires.
+// lock is a lock of a variable. A lock expires unless it is renewed. If expires is zero, the lock
+// never expires.
 type lock struct {
 	id, ttl string
 	expires time.Time
 }
 
-// locked is a request about a variable with its lock.
+// locked is the body of a request about a variable and its lock.
 type locked struct {
 	Items json.RawMessage
 	Lock  struct{ ID, TTL string }

@@ -223,8 +223,8 @@ func TestRegisterNamesUser(t *testing.T) {
 	}
 }
 
-// A plan judges the limits of the user that the job would have. If the job would be registered at
-// the agent, this is the token's user, and otherwise the user in the job.
+// A plan applies the limits of the user that the job would have: the token's user if the job would
+// be registered at the agent, and otherwise the user in the job.
 func TestPlanNamesUser(t *testing.T) {
 	t.Parallel()
 	const waits, starts = `"state": "waiting"`, `"state": "starting"`

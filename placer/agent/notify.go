@@ -282,8 +282,8 @@ func (n *notifier) send(ctx context.Context, e placer.Event) {
 	}
 }
 
-// addresses matches URLs, however an error writes them: retryablehttp replaces the password, and
-// net/url the case of the scheme.
+// addresses matches URLs in errors. An error can contain a changed URL: retryablehttp replaces the
+// password, and net/url changes the case of the scheme.
 var addresses = regexp.MustCompile(`[a-zA-Z]+://[^\s"]*`)
 
 // hidden returns an error's text without the URL, which may be a secret.

@@ -279,8 +279,8 @@ func (s *server) addLive(ctx context.Context, c *caller, snapshot *query.Snapsho
 // heardWithin is the time within which the placer normally receives a registered job.
 const heardWithin = 2 * time.Second
 
-// servePlan explains what would happen to a job: POST {"Job": …}. With register=false, the job would
-// be registered at Nomad, so it would keep its pal_user.
+// servePlan explains what would happen to a job: POST {"Job": …}. register=false means that the
+// author would register the job at Nomad and not at the agent, so the job would keep its pal_user.
 func (s *server) servePlan(w http.ResponseWriter, r *http.Request) {
 	var request struct{ Job *api.Job }
 	done, ok := s.bodies.decode(w, r, &request)

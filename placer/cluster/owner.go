@@ -212,7 +212,8 @@ func (s *State) warn(conflicts map[conflict][]string) {
 }
 
 // purgeAdvice returns the command that removes a node that is down, or "" if the node is not down.
-// A node can choose its own id. So purgeAdvice also returns "" for an id that a shell could execute.
+// A node can choose its own id. So purgeAdvice also returns "" if a shell could execute a part of
+// the id.
 func (ns Nodes) purgeAdvice(id string) string {
 	if n := ns[id]; n == nil || n.Status != api.NodeStatusDown || strings.Trim(id, "0123456789abcdef-") != "" {
 		return ""

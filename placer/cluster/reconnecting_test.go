@@ -75,7 +75,8 @@ func TestReconnectingWhenReadAnew(t *testing.T) {
 	}
 }
 
-// A node that went down and came back between two reads is ready in both, but its status is newer.
+// A node that went down and came back between two reads is ready in both. Only the time of its
+// status shows this.
 func TestReconnectingUnseen(t *testing.T) {
 	s, now := world(1), time.Unix(1000, 0)
 	s.PutAlloc(&Alloc{ID: "a", Job: JobKey{"default", "j"}, Node: "id-0", Client: "lost", Desired: "stop", GPUs: []string{"n0-1"}})

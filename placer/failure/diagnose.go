@@ -70,7 +70,7 @@ type Failure struct {
 	// Named is true if the task driver's message named the GPUs in Unhealthy. A job's author can
 	// forge such a message, for example by giving a command the name of a GPU.
 	Named bool `json:"named,omitempty"`
-	// OfTask is true if Reason is the message of a task's event.
+	// OfTask is true if Reason is the message of a task's event. Such a message can name the task.
 	OfTask bool `json:"-"`
 	// GPUHours is the lost work: the allocation's age when it failed, times its number of GPUs.
 	GPUHours float64 `json:"gpu_hours"`

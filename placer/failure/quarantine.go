@@ -21,7 +21,7 @@ type Quarantine struct {
 	// Strikes is the number of strikes that count, or 0 if an operator began the quarantine. Each
 	// further strike doubles the time in quarantine, up to a day.
 	Strikes int       `json:"strikes"`
-	Last    time.Time `json:"last"` // when the last strike or an operator began the quarantine
+	Last    time.Time `json:"last"` // when a strike or an operator last began the quarantine
 	// Reason is why the GPU is in quarantine, in words. It names no job and no task, unless an
 	// operator gave the reason.
 	Reason string `json:"reason"`
@@ -155,7 +155,9 @@ type Evidence struct {
 //     count, either.
 func (e Evidence) Judge(f Failure, now time.Time) (strikes, spared []Strike) {
 	why := f.Reason
-	switch { // the message can name the task, but users of all namespaces can read the quarantine
+	// Users of all namespaces can read the quarantine, so its reason must not contain a message that
+	// names a task.
+	switch {
 	case f.Named:
 		why = "a task driver named this GPU in an error message"
 	case f.OfTask:

@@ -227,7 +227,7 @@ func (g *Lifecycle) stuck(w World) reason.Reason {
 		return reason.Reason{}
 	case e != nil && g.preemptedByNomad(w):
 		return reason.Reason{Kind: reason.NomadPreempted}
-	case e != nil && f != nil: // the missing room is only a consequence
+	case e != nil && f != nil: // Nomad needs room only because the member failed
 		return reason.Reason{Kind: reason.MemberLost, Node: f.Node, Cause: f.Reason}.And(refusal(e))
 	case e != nil:
 		return refusal(e)

@@ -59,8 +59,9 @@ type (
 		// Unread is true if the cycle had no time to read the data that earlier placers wrote about
 		// the gang.
 		Unread bool
-		// After is true while the gang waits for the jobs in its pal_after, or for its pal_begin.
-		// Eligible is the time at which this wait ended, or zero if the gang has neither hint.
+		// After is true while the gang waits for the jobs in its pal_after or for its pal_begin, or is
+		// on hold. Eligible is the time when the wait for these hints ended, or zero if the gang has
+		// neither hint.
 		After    bool
 		Eligible time.Time
 	}

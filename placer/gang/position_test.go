@@ -108,7 +108,7 @@ func TestAskedAnew(t *testing.T) {
 		{"g2 p2 t2 x2 t2", 4},
 		{"g2 p2 t2 x2 t2 t1", 4},
 		{"g2 p2 y2 p2 t2", 3},
-		{"g2 s2 g2 p2 t2", 0}, // its record has the time
+		{"g2 s2 g2 p2 t2", 0}, // the record has the time of submission
 		{"G2 P2 T2 P3 T3", 0}, // the placer lets elastic gangs grow
 		{"g2 p2 t2 p3 t3", 3},
 		{"g2 p2 t2 - t2", 0}, // too long ago for Nomad

@@ -128,8 +128,8 @@ func (g *memory) dequeue() []Effect {
 
 // waitInQueue tells the queue about a gang that is not running. A gang that must not start now
 // stays out of the queue, because in the queue it would block the gangs behind it. A gang must not
-// start while it backs off after a failure or waits for its pal_after or pal_begin, or if it may
-// have finished already.
+// start while it backs off after a failure, waits for its pal_after or pal_begin, or is on hold, or
+// if it may have finished already.
 func (g *Lifecycle) waitInQueue(e Event, w World) []Effect {
 	out := g.hasStopped(w)
 	sync := e.(Sync)

@@ -49,8 +49,8 @@ type VitalSigns struct {
 }
 
 const (
-	// overdueAfter is the longest time that a cycle, a full read, or the pause between cycles may
-	// take before the loop counts as in trouble, because it places nothing meanwhile.
+	// overdueAfter is the maximum time for a cycle, a full read, or the pause between cycles. After
+	// this time, the loop counts as in trouble, because it places nothing meanwhile.
 	overdueAfter = time.Minute
 	// HungAfter is how long the loop can go without any progress before it counts as hung. A cycle
 	// takes at most 2 min, and all requests before a full read together take at most 4 min.

@@ -15,7 +15,7 @@ import (
 )
 
 // Counters whose labels are known start at 0. If one started at 1, Prometheus' rate and increase
-// would miss the first event. Only the outcomes of registrations are not known.
+// would miss the first event. Only the labels of registrations are not known in advance.
 func TestCountersBeginAtZero(t *testing.T) {
 	m := meter.New("1.0.0", "abc", nil)
 	text, err := m.Gather(false)

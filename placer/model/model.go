@@ -303,8 +303,8 @@ func (d Dependency) Unmet(end rewrite.End) reason.Reason {
 	return reason.Reason{Kind: reason.AheadSucceeded}
 }
 
-// FailedBy returns the dependency after the job has failed, as of now. A failure that was already
-// known keeps its time.
+// FailedBy returns the dependency after a failure of the job. The time of the failure is `now`, or
+// the earlier time if the failure was already known.
 func (d Dependency) FailedBy(now time.Time, why reason.Reason) Dependency {
 	if d.Failed {
 		now = d.Ended
@@ -359,9 +359,9 @@ type Tracked struct {
 	// job waits, and whether a change by the author was overwritten.
 	PassedOver        bool
 	EvaluationQueries EvaluationQueries
-	// After names a job from the job's pal_after that has not ended as it must, or a pal_begin in
-	// the future. After is nil if the job need not wait for these hints any longer. Eligible is the
-	// time since when it need not.
+	// After is why the job must stay out of the queue: a job in its pal_after that has not ended as it
+	// must, a pal_begin in the future, or a hold. After is nil if there is no such reason. Eligible
+	// is the time when the wait for pal_after and pal_begin ended.
 	After    *reason.Reason
 	Eligible time.Time
 	// ProgressTrouble is the reason why the placer does not know the progress of a job that should
@@ -466,7 +466,8 @@ type Predecessor struct {
 	End rewrite.End
 }
 
-// Reason returns why the other job must wait for the predecessor, or no reason if why is none.
+// Reason returns the reason why the other job must wait for the predecessor. why is the
+// predecessor's state ([Dependency.Unmet]). If why is no reason, Reason returns no reason.
 func (p Predecessor) Reason(why reason.Reason) reason.Reason {
 	if why.IsZero() {
 		return why
@@ -482,7 +483,8 @@ func (t *Tracked) Predecessors() (all []Predecessor) {
 	return all
 }
 
-// AwaitBegin sets After until the job's pal_begin has come, and Eligible to this time.
+// AwaitBegin sets Eligible to the time in the job's pal_begin, and sets After if this time is in the
+// future.
 func (t *Tracked) AwaitBegin(now time.Time) {
 	at, ok := t.Request.Hints.Begin.For(t.Submitted())
 	if ok {
@@ -517,8 +519,8 @@ func (t *Tracked) ahead() reason.Reason {
 	return reason.Reason{Kind: reason.AheadWaits}
 }
 
-// WaitsForOthers reports whether a job still waits for jobs in its pal_after, or for its pal_begin.
-// A job that has already run no longer waits for them, unless its author edits it.
+// WaitsForOthers reports whether the job's pal_after and pal_begin still apply. They no longer apply
+// to a job that has already run, unless its author edits it.
 func (t *Tracked) WaitsForOthers() bool {
 	return t.Nomad == gang.Waiting && t.Refused == nil && len(t.Pins.Groups) == 0
 }

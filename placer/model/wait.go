@@ -93,7 +93,7 @@ const mostObstacles = 3
 // withObstacles extends a reason by the obstacles for which counts returns true.
 func withObstacles(r reason.Reason, counts func(request.Obstacle) bool, found []request.Obstacle) reason.Reason {
 	var lacks []reason.Reason
-	seen := map[string]bool{} // by text: several groups can have the same obstacle, and there can be 1,000 groups
+	seen := map[string]bool{} // by text, because many groups can have the same obstacle
 	for _, o := range found {
 		if !counts(o) {
 			continue

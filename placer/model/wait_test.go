@@ -26,8 +26,8 @@ func TestObstaclesOfSeveralGroups(t *testing.T) {
 	}
 }
 
-// The time for a job with many groups, each with an obstacle of its own, grows only with the number of
-// groups. Every snapshot needs this time for each such job.
+// If each group of a job has its own obstacle, the work grows only in proportion to the number of
+// groups. Every snapshot does this work for each such job.
 func TestManyObstacles(t *testing.T) {
 	var found []request.Obstacle
 	for i := range 1000 {

@@ -30,7 +30,7 @@ func planned(w *bed.World, g bed.Gang) *query.Explanation {
 	return e
 }
 
-// The orders about a job also apply to its next version. So plan says that a held job would wait.
+// Orders about a job also apply to its next version, so plan reports that a held job would wait.
 func TestPlanOfHeld(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		w.AddNodes(1, 4)
@@ -113,7 +113,7 @@ func TestNoAdviceBeforeOthers(t *testing.T) {
 	})
 }
 
-// What a job would get with another request includes only requests within the limits.
+// Tradeoffs show only requests within the limits.
 func TestTradeoffsWithinLimits(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) {
 		c.Queue.Tenants = map[string]queue.Tenant{"default": {MaxJobsPerUser: 1}}
@@ -131,7 +131,8 @@ func TestTradeoffsWithinLimits(t *testing.T) {
 	})
 }
 
-// Explain suggests no other priority in the jobspec if the priority that somebody has set applies.
+// If somebody has set a job's priority, explain does not suggest another priority in the jobspec,
+// because that priority would not apply.
 func TestSetPriorityApplies(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) { c.Queue.Order = queue.Priority }}, func(w *bed.World) {
 		w.AddNodes(1, 4)
@@ -153,7 +154,7 @@ func TestSetPriorityApplies(t *testing.T) {
 	})
 }
 
-// A job is stopped and submitted again while a stopped member still runs. Plan says what the new
+// A job is stopped, and planned again while a stopped member still runs. Plan reports what the new
 // version would wait for.
 func TestPlanWhileMembersEnd(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1, Nomad: nomadtest.Options{Kill: time.Minute}}, func(w *bed.World) {

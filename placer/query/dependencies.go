@@ -17,15 +17,16 @@ import (
 )
 
 // ReadDependency reads the state of a job that must end before another job starts. had is the last
-// known state. ReadDependency returns had if Nomad does not yet show a change that an event
-// reported.
+// known state. If an event has reported a change that Nomad does not show yet, ReadDependency
+// returns had.
 func ReadDependency(ctx context.Context, c *nomad.Client, k cluster.JobKey, had model.Dependency, now time.Time) (model.Dependency, error) {
 	job, err := c.Job(ctx, k)
 	switch {
 	case err != nil, had.Outdated(job):
 		return had, err
 	case job == nil && !had.Ended.IsZero():
-		return model.Dependency{Ended: had.Ended, Failed: had.Failed, Why: had.Why}, nil // Nomad has forgotten the job by now
+		// Nomad has forgotten the job by now.
+		return model.Dependency{Ended: had.Ended, Failed: had.Failed, Why: had.Why}, nil
 	case !cluster.NeverFinishes(job).IsZero():
 		return model.Dependency{Why: cluster.NeverFinishes(job)}, nil
 	case !cluster.Dead(job):
@@ -40,9 +41,11 @@ func ReadDependency(ctx context.Context, c *nomad.Client, k cluster.JobKey, had 
 	}
 	present := func(a *cluster.Alloc) bool { return *a.Version == *job.Version }
 	switch {
-	case slices.ContainsFunc(as, (*cluster.Alloc).Live): // Nomad calls the job dead, but its tasks are still ending
+	case slices.ContainsFunc(as, (*cluster.Alloc).Live):
+		// Nomad calls the job dead, but its tasks are still ending.
 		return model.Dependency{Why: reason.Reason{Kind: reason.AheadRuns}}, nil
-	case !rewrite.Stopped(job) && !slices.ContainsFunc(as, present): // registered again, and not yet evaluated: the job looks dead
+	case !rewrite.Stopped(job) && !slices.ContainsFunc(as, present):
+		// The job looks dead because it is registered again, and not yet evaluated.
 		return model.Dependency{Why: reason.Reason{Kind: reason.AheadGoesOn}}, nil
 	case !rewrite.Stopped(job):
 		return had.FailedBy(now, reason.Reason{Kind: reason.AheadFailed}), nil

@@ -412,8 +412,8 @@ func TestPlanAfter(t *testing.T) {
 	})
 }
 
-// A job with any: starts after the other job however it ended, and a job with notok: only if the
-// other job did not succeed. The placer remembers a failure even after Nomad has deleted the job.
+// A job with any: starts after any end of the other job. A job with notok: starts only if the other
+// job did not succeed. The placer remembers a failure even after Nomad has deleted the failed job.
 func TestAfterAnyEndOrFailure(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) { c.Retries = 1 }}, func(w *bed.World) {
 		w.AddNodes(4, 4)
@@ -465,7 +465,7 @@ func TestAfterAnyEndOrFailure(t *testing.T) {
 		first.Kill()
 		w.StartPlacer()
 		w.RunFor(30 * time.Second)
-		for _, id := range []string{"fails", "gpus-fail"} { // a change makes the waiting jobs ask again
+		for _, id := range []string{"fails", "gpus-fail"} { // jobs that are changed or new look up how the others ended
 			w.Submit(bed.Gang{Name: "any-" + id, GPUs: 2, Runs: 10 * time.Hour, Meta: map[string]string{"pal_after": "any:" + id}})
 			w.Submit(bed.Gang{Name: "late-" + id, Runs: 10 * time.Hour, Meta: map[string]string{"pal_after": "notok:" + id}})
 			w.Submit(bed.Gang{Name: "ok-" + id, Runs: 10 * time.Hour, Meta: map[string]string{"pal_after": id}})
@@ -497,7 +497,7 @@ func TestAfterTheLastTask(t *testing.T) {
 	})
 }
 
-// A job does not start before its pal_begin, and gets its place in the queue at this time.
+// A job does not start before its pal_begin, and enters the queue at this time.
 func TestBegin(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) { c.Queue.Order = "fifo" }}, func(w *bed.World) {
 		w.AddNodes(1, 4)

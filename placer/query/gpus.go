@@ -32,8 +32,8 @@ type GPU struct {
 	Healthy bool           `json:"healthy"` // the device plugin reports the GPU as healthy
 	// Job is the job that holds the GPU, as namespace/id.
 	Job string `json:"job,omitempty"`
-	// HeldSince is when Nomad created the job's allocation on the GPU; zero if the GPU is only promised
-	// to the job.
+	// HeldSince is when Nomad created the job's allocation on the GPU; zero if the GPU is only
+	// promised to the job.
 	HeldSince time.Time `json:"held_since,omitzero"`
 	// PMScores are the GPU's PM scores by application class, without the classes in which it was
 	// not measured.

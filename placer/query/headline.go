@@ -221,8 +221,8 @@ func waitsSentence(e *Explanation, now time.Time) string {
 	return fmt.Sprintf("%s: %s.%s", text, e.Reason.String(), startSentence(e, now))
 }
 
-// stoppedSentence returns, in brackets, why the placer stopped the job, and for which other job; ""
-// if the placer did not stop the job, or if the job's reason already says why.
+// stoppedSentence returns, in brackets, why the placer stopped the job, and for which other job. It
+// returns "" if the placer did not stop the job, or if the job's reason includes this.
 func stoppedSentence(e *Explanation) string {
 	why := e.StoppedWhy
 	if why.IsZero() || e.Reason.Includes(why) {

@@ -90,8 +90,8 @@ func TestHeadlineOfRejectedChild(t *testing.T) {
 	}
 }
 
-// A job that waits for better GPUs does not reserve those that it could use now: other jobs may get
-// them meanwhile. So the headline says when the job stops waiting, and promises no start.
+// A job that waits for better GPUs does not reserve the GPUs that it could use now, so other jobs may
+// get these GPUs. The headline says when the job stops waiting, but promises no start.
 func TestHeadlinePromisesNoStart(t *testing.T) {
 	now := time.Date(2026, 11, 30, 9, 39, 0, 0, time.UTC)
 	e := &Explanation{Job: "j", State: gang.Waiting, Planned: true, StartTo: now.Add(4 * time.Minute), Reason: reason.Reason{Kind: reason.Locality}, Wait: &queue.Wait{Reason: reason.Locality}}

@@ -267,15 +267,15 @@ func (s facts) remedies(t *model.Tracked) (out []reason.Reason, try string) {
 // deployment.
 var editCount = reason.Reason{Kind: reason.EditCount}
 
-// asking returns the queue's form of a waiting job that requests g.
+// asking returns a waiting job in the queue's form, as if the job requested g.
 func (s facts) asking(t *model.Tracked, g pal.Gang) queue.Job {
 	job := t.QueueJob(s.m.Cfg.RestartCost)
 	job.Gang, job.Least = g, 0
 	return job
 }
 
-// room reports whether there is room now for a waiting job that requests g, on GPUs that are not
-// reserved for a gang ahead.
+// room reports whether there would be room now for a waiting job if it requested g. The GPUs that
+// are reserved for a gang ahead do not count.
 func (s facts) room(t *model.Tracked, g pal.Gang) (w queue.Wait, ok bool) {
 	if g.GPUs() > s.m.View.Cluster.FreeGPUs() {
 		return w, false
@@ -284,7 +284,8 @@ func (s facts) room(t *model.Tracked, g pal.Gang) (w queue.Wait, ok bool) {
 	return w, ok
 }
 
-// starts reports whether the queue would start a waiting job now, and where, if it requested g.
+// starts reports whether the queue would start a waiting job now if the job requested g, and returns
+// the GPUs.
 func (s facts) starts(t *model.Tracked, g pal.Gang) (at pal.Placement, ok bool) {
 	return s.m.Queue.Starts(gang.QueueTime(s.m.Time), s.m.View.Cluster, s.asking(t, g), gang.QueueTime(t.WaitsSince()))
 }

@@ -20,9 +20,9 @@ import (
 )
 
 // A waiting gang is told which jobs hold GPUs that it could use, until when approximately, which of
-// those GPUs it needs, and how many of its members would start now. With three members, it would
-// wait for GPUs closer together. Callers who may not see a job do not get its name. Asking changes
-// nothing: the answer stays the same.
+// those GPUs it needs, and how many of its members would start now. With three members, the gang
+// would wait for GPUs closer together. Callers who may not see a job do not get its name. Asking
+// changes nothing: the answer stays the same.
 func TestHolders(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		t := w.T // the T of the synctest bubble

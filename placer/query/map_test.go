@@ -152,8 +152,8 @@ func TestUnavailableSaysWhy(t *testing.T) {
 	})
 }
 
-// The placer has no event for the GPUs of a job without a gate. The GPUs say since when the job has
-// them: the page drew the job on its GPUs from before the agent's start.
+// The placer has no event for the GPUs of a job without a gate. HeldSince tells the page when the job
+// got its GPUs.
 func TestHeldSince(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		w.AddNodes(1, 2)

@@ -36,9 +36,9 @@ func (s *Snapshot) Plan(ctx context.Context, job *api.Job) (*Explanation, error)
 	return e, err
 }
 
-// checkAfter asks Nomad about the jobs in pal_after of a planned job. checkAfter names a job for
-// which the planned job would wait until somebody acts: Nomad does not have the job, the job never
-// ends, or it did not end as it must.
+// checkAfter asks Nomad about the jobs in the pal_after of a planned job. If the planned job would
+// wait for one of them until somebody acts, e names this job: Nomad does not have the job, the job
+// never ends, or the job did not end as it must.
 func (s *Snapshot) checkAfter(ctx context.Context, e *Explanation, job *api.Job) {
 	hints, err := rewrite.ParseHints(job)
 	if err != nil || s.nomad == nil || e.State != gang.Starting && e.State != gang.Waiting {
@@ -139,7 +139,8 @@ func (s facts) replanned(e *Explanation, planned *api.Job, r request.Request) *m
 		t.Lifecycle, t.Eligible = was.Edited(t.Observed), was.Eligible
 	}
 	orders := s.m.Controls[k]
-	t.Control = gang.Control{Held: orders.Held, Priority: orders.Priority} // orders belong to the job's name
+	// Orders belong to the job's name, so they also apply to the new version.
+	t.Control = gang.Control{Held: orders.Held, Priority: orders.Priority}
 	t.Request = r
 	if t.Submitted().Before(s.m.Time) {
 		e.Submitted = t.Submitted()
@@ -156,8 +157,8 @@ func registeredAt(at time.Time, job *api.Job) api.Job {
 		planned = *rewrite.Gate(job)
 	}
 	planned.SubmitTime = &now
-	// The plan's version is later than any other, so members that finished in an earlier version
-	// have to run again.
+	// The planned version is later than any other, so members that finished in an earlier version
+	// must run again.
 	later := uint64(math.MaxInt64)
 	planned.JobModifyIndex, planned.Version = &later, &later
 	return planned
@@ -210,9 +211,9 @@ func (s facts) planRunning(e *Explanation, st gang.Observed, changed gang.Lifecy
 	}
 }
 
-// afterOthers explains that a planned gang first waits for those jobs of its pal_after that have not
-// ended as they must, or for its pal_begin. The end of other jobs is unknown, so plan cannot predict
-// a start, and no change lets the gang start now.
+// afterOthers explains that a planned gang first waits for its pal_begin, or for the jobs in its
+// pal_after that have not ended as they must. In this case, plan predicts no start, and offers no
+// change, because none would let the gang start now.
 func (s facts) afterOthers(e *Explanation, t *model.Tracked) {
 	var all []reason.Reason // one for each way to end
 	for _, b := range t.Predecessors() {

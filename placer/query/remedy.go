@@ -41,8 +41,8 @@ type trial struct {
 // mostTried is the maximum number of changes of one job that are tried.
 const mostTried = 100
 
-// triesOf returns how many changes of a job are tried. The time of a try grows with the number of
-// groups, so fewer changes of a job with many groups are tried.
+// triesOf returns how many changes of a job are tried. A try takes longer if the job has more groups,
+// so the number of tries falls with the number of groups.
 func triesOf(job *api.Job) int { return max(3, mostTried*10/max(10, len(job.TaskGroups))) }
 
 // neverRuns explains which changes would let the job run. neverRuns shows single changes or, if no
@@ -241,8 +241,8 @@ type Tradeoff struct {
 	gang   pal.Gang
 }
 
-// thatMayStart drops each tradeoff with GPUs with which the queue would not start a waiting job now.
-// In the others, it sets the GPUs on which the job would start.
+// thatMayStart drops the tradeoffs that show GPUs although the queue would not start the waiting job
+// with them now. If the queue would start the job, thatMayStart sets Choice to the GPUs of the start.
 func (s facts) thatMayStart(t *model.Tracked, all []Tradeoff) (out []Tradeoff) {
 	for _, o := range all {
 		if at, ok := s.starts(t, o.gang); ok {

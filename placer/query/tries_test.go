@@ -9,8 +9,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// The time for the advice on a job does not grow with the number of its groups. Other answers wait in
-// this time.
+// The more groups a job has, the fewer changes are tried for the advice, because other answers wait
+// meanwhile.
 func TestTriesOfLargeJobs(t *testing.T) {
 	t.Parallel()
 	for groups, want := range map[int]int{1: 100, 10: 100, 20: 50, 1000: 3} {

@@ -69,7 +69,7 @@ func TemplateReason(job *api.Job, children bool) reason.Reason {
 	return r
 }
 
-// KindOfTemplate returns whether a job that does not run itself is parameterized or periodic.
+// KindOfTemplate returns "periodic" or "parameterized", for a job that does not run itself.
 func KindOfTemplate(job *api.Job) string {
 	if job.IsPeriodic() {
 		return "periodic"

@@ -340,10 +340,10 @@ func CheckUser(name string) error {
 // checks each of these jobs in every cycle.
 const maxAfter = 32
 
-// End says how a job must end, so that a job that comes after it can start.
+// End is the way in which a job must end before a job that comes after it can start.
 type End string
 
-// The ends. Slurm calls them afterok, afterany and afternotok.
+// Slurm calls these ends afterok, afterany and afternotok.
 const (
 	Success End = ""
 	AnyEnd  End = "any"
@@ -435,8 +435,8 @@ func parseMoment(s string) (m Moment, err error) {
 	return m, nil
 }
 
-// For returns the moment for a job that its author registered at the given time. ok is false if the
-// job does not have the hint.
+// For returns the moment as a time, for a job that was registered at the time `submitted`. ok is
+// false if the job does not have the hint.
 func (m Moment) For(submitted time.Time) (at time.Time, ok bool) {
 	if m.Within > 0 {
 		return submitted.Add(m.Within), true

@@ -205,9 +205,9 @@ func (v Variable[T]) Change(ctx context.Context, from Value[T], change func(Valu
 	}
 }
 
-// Replace writes the value in place of damaged data that has the index. If somebody else has
-// written the variable since the damaged data was read, Replace writes nothing, unless the variable
-// is still damaged. Replace returns the value that the variable then has.
+// Replace writes the value in place of damaged data. index is the index of the damaged data that the
+// caller has read. If somebody else has written readable data since then, Replace keeps that data.
+// Replace returns the value that the variable then has.
 func (v Variable[T]) Replace(ctx context.Context, index uint64, by T) (Value[T], error) {
 	return v.Change(ctx, Value[T]{Index: index}, func(is Value[T]) (T, error) {
 		if is.There {

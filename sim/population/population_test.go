@@ -167,7 +167,7 @@ func TestDrawLayout(t *testing.T) {
 func TestDrawErrors(t *testing.T) {
 	for want, s := range map[string]Spec{
 		`cluster "x" is unknown`:                      {Cluster: "x", Nodes: 1, GPUsPerNode: 1},
-		"0 nodes with 4 GPUs":                           {Cluster: "longhorn", GPUsPerNode: 4},
+		"0 nodes with 4 GPUs":                         {Cluster: "longhorn", GPUsPerNode: 4},
 		"3 outliers, want 0 to 2, the number of GPUs": {Cluster: "longhorn", Nodes: 1, GPUsPerNode: 2, Outliers: Exactly(3)},
 		"-1 GPUs per NVLink island, want at least 1":  {Cluster: "longhorn", Nodes: 1, GPUsPerNode: 2, IslandGPUs: -1},
 		"correlation 2 is not in 0…1":                 {Cluster: "longhorn", Nodes: 1, GPUsPerNode: 2, Correlation: 2},

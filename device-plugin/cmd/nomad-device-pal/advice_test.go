@@ -216,7 +216,7 @@ func adviceOnInstallation(t *testing.T, f *advice.Followed) {
 	valid := i.write("valid.json", string(p.Encode()))
 	other := i.write("other.json", strings.ReplaceAll(string(p.Encode()), "GPU-a", "GPU-other"))
 	elsewhere := i.otherFolders(block)
-	typed := func(config string) func(string) string { // types the command after the advice
+	typed := func(config string) func(string) string { // runs the advised command
 		return func(said string) string {
 			command := regexp.MustCompile(`(?m)^placement: this binary is not in .*?((mkdir|ln) -.*)$`).FindStringSubmatch(said)[1]
 			if out, err := exec.Command("/bin/sh", "-c", command).CombinedOutput(); err != nil {
@@ -338,8 +338,8 @@ func adviceOnInstallation(t *testing.T, f *advice.Followed) {
 	}
 }
 
-// otherFolders returns configurations in which the link to the plugin cannot simply be made: the
-// folder is missing, has a link to another file, or has a file of that name, or it is a file.
+// otherFolders returns configurations with plugin folders in which "ln -s" fails: the folder is
+// missing, is a file, or already contains a link to another file or a file of the plugin's name.
 func (i installed) otherFolders(block string) map[string]string {
 	i.t.Helper()
 	at := func(name string) string { return filepath.Join(i.dir, name, "nomad-device-pal") }

@@ -41,14 +41,14 @@ func printAddresses(b *base, a *answers, e *query.Explanation) {
 	b.section("Addresses", append(rows, byMember(found)...))
 }
 
-// address is a table row with an address of a member of a group.
+// address is a table row with an address of a gang's member.
 type address struct {
 	group  string
 	number int
 	row    string
 }
 
-// byMember returns the rows of addresses in the order of groups and members.
+// byMember returns the table rows of addresses, sorted by group and member.
 func byMember(found []address) []string {
 	slices.SortStableFunc(found, func(a, b address) int {
 		return cmp.Or(cmp.Compare(a.group, b.group), cmp.Compare(a.number, b.number))

@@ -14,7 +14,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// Addresses are in the order of members, because the first one is usually the rendezvous. Nomad
+// Addresses are in the order of members, because the first member is usually the rendezvous. Nomad
 // lists allocations in any order.
 func TestAddressesByMember(t *testing.T) {
 	got := byMember([]address{{"w", 10, "w10"}, {"w", 2, "w2"}, {"ps", 1, "ps1"}, {"w", 0, "w0"}, {"w", 2, "w2, canary"}})

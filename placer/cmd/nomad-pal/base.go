@@ -203,8 +203,8 @@ func (b *base) complain(text string) {
 	}
 }
 
-// damaged replaces the error about damaged data in Nomad's variables by a note, because such data
-// counts as missing. damaged returns all other errors unchanged.
+// damaged prints a note for an error about damaged data in Nomad's variables, and returns nil,
+// because such data counts as missing. damaged returns all other errors unchanged.
 func (b *base) damaged(err error) error {
 	if !store.Unreadable(err) {
 		return err

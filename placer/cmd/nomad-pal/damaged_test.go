@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// Somebody has written nonsense into the variables. Commands report this, and show everything else.
+// Somebody has written nonsense into Nomad's variables. Commands report this, and show everything
+// else.
 func TestDamagedVariables(t *testing.T) {
 	c := newCluster(t)
 	for _, path := range []string{"profile/0000", "quarantine", "failures"} {

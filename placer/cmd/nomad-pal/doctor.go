@@ -189,7 +189,7 @@ func checkAPI(b *base, told []string) []query.Check {
 // checkSilent asks the agent that wrote the last heartbeat, although this heartbeat is so old that
 // other commands do not ask the agent. If Nomad is slow, the agent may still work. checkSilent
 // sends no token, because the address may by now belong to another program. ok is false if nothing
-// answers as an agent does.
+// answers like an agent.
 func checkSilent(b *base, now time.Time) (k query.Check, ok bool) {
 	client, err := b.client()
 	if err != nil {

@@ -167,8 +167,8 @@ func printExplained(b *base, x *explained, more ...func()) {
 	}
 }
 
-// printExplanation prints the headline of an explanation, and then the evidence. more prints what
-// only the caller knows about a job, before the next steps.
+// printExplanation prints the headline of an explanation, and then the evidence. Before the next
+// steps, more prints what only the caller knows about the job.
 func printExplanation(b *base, e *query.Explanation, more ...func()) {
 	b.say(bold, e.Headline(time.Now()))
 	b.write("\n")

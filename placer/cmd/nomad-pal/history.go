@@ -116,7 +116,7 @@ func cell(value any) string {
 }
 
 // csvCell formats a value for CSV: times in RFC 3339 format, durations in seconds, other values as
-// [cell] does. A text that a spreadsheet would take for a formula begins with an apostrophe.
+// [cell] does. csvCell puts an apostrophe before a text that a spreadsheet would take for a formula.
 func csvCell(value any) string {
 	switch v := value.(type) {
 	case time.Time:
@@ -126,7 +126,7 @@ func csvCell(value any) string {
 	case time.Duration:
 		return strconv.FormatFloat(v.Seconds(), 'f', -1, 64)
 	case string:
-		if v != "" && strings.ContainsRune("=+-@\t\r", rune(v[0])) { // a spreadsheet would take v for a formula
+		if v != "" && strings.ContainsRune("=+-@\t\r", rune(v[0])) {
 			return "'" + v
 		}
 	}

@@ -20,8 +20,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/accounting"
 )
 
-// A spreadsheet would take a text with certain first characters for a formula, which could send data
-// away. Authors choose the names of users, and nodes the names of GPU models.
+// A spreadsheet takes a text for a formula if the text begins with one of certain characters. Such a
+// formula could send data away. Authors choose names of users, and nodes choose names of GPU models.
 func TestNoFormulas(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{

@@ -49,7 +49,7 @@ func TestHold(t *testing.T) {
 	if _, out, said := c.does("explain", "train"); !strings.Contains(out, "held by ") {
 		t.Errorf("%s%s", out, said)
 	}
-	// The hold belongs to the name. plan and run do not promise that the job starts.
+	// A hold belongs to the job's name, so plan and run report that the new version would wait.
 	if code, out, said := c.does("plan", train); code != 0 || !strings.Contains(out, "train would wait: held by ") || !strings.Contains(out, "- To lift the hold: nomad-pal hold -lift train\n") {
 		t.Errorf("plan: %d %s%s", code, out, said)
 	}
@@ -163,12 +163,13 @@ func TestHoldOfRunningJob(t *testing.T) {
 	})
 }
 
-// A hold that comes while Nomad registers the job's start cannot stop the start. The command says
-// so, and the job runs.
+// A hold that comes while Nomad registers the job's start cannot stop the start. The command reports
+// this, and the job runs.
 func TestHoldTooLate(t *testing.T) {
 	c := newCluster(t)
 	begun, release := make(chan struct{}), make(chan struct{})
-	var registrations atomic.Int32 // after the first, the agent's registrations only check the caller's rights
+	// After the first registration, the agent's registrations only check the caller's rights.
+	var registrations atomic.Int32
 	between := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPut && r.URL.Path == "/v1/jobs" && registrations.Add(1) == 1 {
 			close(begun)
@@ -196,8 +197,8 @@ func TestHoldTooLate(t *testing.T) {
 	})
 }
 
-// A second hold without a reason does not remove the first reason, and says so. A second hold with a
-// reason replaces the first.
+// A second hold without a reason keeps the first reason, and the command reports this. A second hold
+// with a reason replaces the first.
 func TestHoldAgain(t *testing.T) {
 	c := newCluster(t)
 	c.agent("", "http {\n  bind_port = 0\n}\n")
@@ -241,7 +242,8 @@ func TestControlOfArray(t *testing.T) {
 	if code, out, said := c.does("run", "-detach", file); code != 0 || !strings.HasSuffix(out, "\nTo start a run: nomad job dispatch array\n") {
 		t.Fatal(code, out, said)
 	}
-	if _, _, err := c.client("").API().Jobs().Dispatch("array", nil, nil, "", nil); err != nil { // as the advice says
+	// The advice says to dispatch the array.
+	if _, _, err := c.client("").API().Jobs().Dispatch("array", nil, nil, "", nil); err != nil {
 		t.Fatal(err)
 	}
 	c.until("the run is counted", func() bool {
@@ -261,8 +263,8 @@ func TestControlOfArray(t *testing.T) {
 	}
 }
 
-// A job that Nomad alone places cannot be held or moved in the queue: the command has no effect, and
-// says so.
+// A job that Nomad places without the placer cannot be held or moved in the queue, so the command
+// fails.
 func TestControlOfNativeJob(t *testing.T) {
 	c := newCluster(t)
 	c.agent("", "http {\n  bind_port = 0\n}\n")
@@ -283,7 +285,8 @@ func TestControlOfNativeJob(t *testing.T) {
 			t.Errorf("%s: %d %s%s", args, code, out, said)
 		}
 	}
-	if code, out, said := c.does("hold", "-lift", "everywhere"); code != 0 { // removes what an older agent accepted
+	// Lifting a hold succeeds, because an older agent accepted holds on such jobs.
+	if code, out, said := c.does("hold", "-lift", "everywhere"); code != 0 {
 		t.Errorf("%d %s%s", code, out, said)
 	}
 }
@@ -396,8 +399,8 @@ func TestMine(t *testing.T) {
 	}
 }
 
-// An array and its runs belong to the user that the array names. status shows the user's array as
-// one line, and cancel stops the array, too, so that it starts no further runs.
+// An array and its runs belong to the user that the array names. status shows the user's array in
+// one line. cancel also stops the array itself, so that the array starts no further runs.
 func TestMyArray(t *testing.T) {
 	c := newCluster(t)
 	c.agent("", "http {\n  bind_port = 0\n}\n")
@@ -419,7 +422,7 @@ func TestMyArray(t *testing.T) {
 	}
 }
 
-// plan judges the limits of the user that run would write into the job.
+// plan applies the limits of the user that run would write into the job.
 func TestPlanOfUser(t *testing.T) {
 	c := newCluster(t)
 	c.agent("", "http {\n  bind_port = 0\n}\ntenant \"default\" {\n  max_gpus_per_user = 4\n}\n")

@@ -98,7 +98,8 @@ func (b *base) readJob(path string, f *jobFlags) (*api.Job, *api.JobSubmission, 
 	return job, submission, nil
 }
 
-// unplaced wraps HCL errors without a position in the file, and removes HCL's "<nil>: " before each.
+// unplaced wraps HCL errors that have no position in the file. HCL writes "<nil>: " in place of the
+// position, and unplaced removes this.
 // If a variable is unset, unplaced says how to set it.
 type unplaced struct{ error }
 

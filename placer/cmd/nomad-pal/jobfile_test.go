@@ -143,8 +143,8 @@ func TestJobSources(t *testing.T) {
 	}
 }
 
-// Each variable that is not set is named, and the error says how to set variables. HCL's "<nil>" for
-// the missing position is left out.
+// The error names each variable that is not set, and says how to set variables. The error omits the
+// "<nil>" that HCL writes for a missing position.
 func TestUnsetVariables(t *testing.T) {
 	c := newCluster(t)
 	job := "variable \"one\" {\n  type = string\n}\nvariable \"two\" {\n  type = string\n}\n" + strings.Replace(jobText("default", "j", 1), `"raw_exec"`, `"${var.one}${var.two}"`, 1)

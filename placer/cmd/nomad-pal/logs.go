@@ -201,7 +201,7 @@ func (l *logs) nothing() error {
 	return fmt.Errorf("no member of job %q has started: see %s", l.key.ID, query.ExplainCommand(l.key))
 }
 
-// silent says that the logs are empty, and where the output may be instead.
+// silent returns the message that the logs are empty, with the command that shows the other logs.
 func (l *logs) silent() string {
 	if l.o.kind == api.FSLogNameStderr {
 		return fmt.Sprintf("The members of job %q have written nothing to standard error. Their standard output: nomad-pal logs %s", l.key.ID, query.InNamespace(l.key.Namespace, query.ShellQuoted(l.key.ID)))

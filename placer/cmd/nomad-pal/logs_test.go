@@ -35,7 +35,7 @@ func TestLogLines(t *testing.T) {
 	}
 }
 
-// A task that never ends its line takes no more memory, and its text appears nevertheless.
+// A task that never ends its line does not use up memory, and its text is printed.
 func TestEndlessLine(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer

@@ -84,7 +84,7 @@ func TestWithoutAgent(t *testing.T) {
 			c.beat(of.beat)
 		}
 		t.Setenv("NOMAD_PAL_ADDR", of.set)
-		active := "" // an agent that answers with an error is there, but not active
+		active := "" // an agent that answers with an error is not active
 		if strings.HasPrefix(of.says, troubled.URL) {
 			active = "active "
 		}
@@ -109,8 +109,8 @@ func TestWithoutAgent(t *testing.T) {
 	}
 }
 
-// The last active agent has written no heartbeat for a while. Perhaps a standby agent is about to take
-// over, because the lock of a lost agent must first expire.
+// The last active agent has written no heartbeat for a while. A standby agent takes over only when
+// the lost agent's lock has expired, so the command advises waiting a minute.
 func TestLastSeen(t *testing.T) {
 	c := newCluster(t)
 	c.nomad.StepClock(-5 * time.Minute)

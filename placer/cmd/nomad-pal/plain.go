@@ -33,7 +33,7 @@ func plainly(b *base, client *nomad.Client, last *query.Snapshot) (*query.Snapsh
 		return nil, err
 	}
 	damaged := func(err error) error {
-		if last != nil && store.Unreadable(err) { // the first result came with the note
+		if last != nil && store.Unreadable(err) { // damaged has printed a note for the first result
 			return nil
 		}
 		return b.damaged(err)

@@ -109,8 +109,8 @@ func runPlan(b *base, args []string) int {
 	return x.exitCode(s.close(0))
 }
 
-// exitCode returns the exit code of a plan for the placer. idle is the code if no placer is active,
-// and otherwise 0.
+// exitCode returns the exit code of the plan of a job that needs the placer. idle is the exit code
+// if no placer is active, and otherwise 0.
 func (x planned) exitCode(idle int) int {
 	switch {
 	case x.never():

@@ -179,8 +179,8 @@ func printQueue(b *base, jobs, rows, shown []model.JobStatus, now time.Time) {
 	b.say(plain, queueSummary(jobs)+more(len(rows)-len(shown)))
 }
 
-// jobColumn is a column of a table of jobs. spare columns are left out, the lowest number first, if
-// the terminal is too narrow for all columns.
+// jobColumn is a column of a table of jobs. If the terminal is too narrow for all columns, the
+// columns with a spare above 0 are left out one by one, the lowest spare first.
 type jobColumn struct {
 	head  string
 	shown bool
@@ -188,13 +188,14 @@ type jobColumn struct {
 	cell  func(j model.JobStatus) any
 }
 
-// jobColumns returns the columns for a table of jobs. Columns that would be empty or the same for
-// all jobs are not shown.
+// jobColumns returns the columns for a table of jobs. Some columns are not shown if they would tell
+// the reader nothing, for example if they would be empty.
 func (b *base) jobColumns(jobs []model.JobStatus, now time.Time) []jobColumn {
 	some := func(f func(j model.JobStatus) bool) bool { return slices.ContainsFunc(jobs, f) }
 	runs := some(func(j model.JobStatus) bool { return j.Nodes > 0 })
 	expected, ends := some(func(j model.JobStatus) bool { return !j.StartTo.IsZero() }), some(func(j model.JobStatus) bool { return !j.EndTo.IsZero() })
-	both := b.io.terminal && expected && ends // saves a column: a job that is expected to start has no expected end
+	// One column can have both times, because a job that is expected to start has no expected end.
+	both := b.io.terminal && expected && ends
 	return []jobColumn{
 		{"#", some(func(j model.JobStatus) bool { return j.Position > 0 }), 0, func(j model.JobStatus) any { return unlessZero(j.Position) }},
 		{"Job", true, 0, func(j model.JobStatus) any { return j.Job }},

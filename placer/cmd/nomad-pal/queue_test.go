@@ -222,8 +222,8 @@ func TestJobsOnTerminal(t *testing.T) {
 	}
 }
 
-// On a terminal of 80 columns, a table of jobs of many kinds leaves out columns rather than break
-// words. A short reason is not squeezed either. A name that is too long is broken between its parts.
+// On a terminal of 80 columns, a table of jobs of many kinds leaves out columns instead of breaking
+// words or squeezing a short reason. A name that is too long is broken between its parts.
 func TestManyColumnsOnTerminal(t *testing.T) {
 	now := time.Now()
 	start := now.Add(4 * time.Minute)

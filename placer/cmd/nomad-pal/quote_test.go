@@ -81,7 +81,8 @@ func TestTablesShortenNames(t *testing.T) {
 		var out bytes.Buffer
 		print(commandOn(&out))
 		for line := range strings.SplitSeq(out.String(), "\n") {
-			if n := len([]rune(line)); n > 5_000 && !strings.HasPrefix(line, "ü") { // the headline of explain names the job in full
+			// The headline of explain, which begins with the name, has the name in full.
+			if n := len([]rune(line)); n > 5_000 && !strings.HasPrefix(line, "ü") {
 				t.Errorf("%s: a line of %d runes: %.50q", what, n, line)
 			}
 		}

@@ -55,7 +55,7 @@ type overview struct {
 	Tenants []queue.TenantUse `json:"tenants,omitempty"`
 	// Jobs are the jobs with GPUs that have not ended; queued jobs come first.
 	Jobs    []model.JobStatus `json:"jobs"`
-	unknown string            // why the profile is not known, "" if it is known
+	unknown string            // why the profile is unknown; "" if it is known
 	all     []model.JobStatus // Jobs, and the jobs that the options filter out
 }
 

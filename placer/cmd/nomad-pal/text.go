@@ -132,8 +132,8 @@ func unstyled(text string) string {
 	}, text)
 }
 
-// cut divides a word that is wider than width. The first part is at most width columns wide, or has
-// one character.
+// cut divides a word that is wider than width. The first part is at most width columns wide. If not
+// even one character is that narrow, the first part has one character.
 func cut(word string, width int) (first, rest string) {
 	for state, room := -1, width; ; {
 		character, _, _, next := uniseg.FirstGraphemeClusterInString(word[len(first):], state)
@@ -274,18 +274,19 @@ func (b *base) tableWithProse(rows []string) {
 	}
 }
 
-// roomFor reports whether a table with sentences in its last column fits the terminal if no word is
-// broken. Words that are longer than longestWord may be broken.
+// roomFor reports whether a table with sentences in its last column fits the terminal without
+// breaking words of up to longestWord columns.
 func (b *base) roomFor(rows []string) bool {
 	_, widths, words := cellsOf(rows)
 	sum := 0
-	for i := range len(widths) - 1 { // the last column gets lines of its own
+	for i := range len(widths) - 1 { // the sentences of the last column can get lines of their own
 		sum += min(widths[i], max(min(words[i], longestWord), leastColumn)) + len("  ")
 	}
 	return b.width() == 0 || sum <= b.width()
 }
 
-// longestWord is enough for most names of jobs.
+// longestWord is the width of the longest word that a table should not break. Most names of jobs are
+// shorter.
 const longestWord = 24
 
 func layOut(b *base, rows []string, glue string) {

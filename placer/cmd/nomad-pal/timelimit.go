@@ -34,8 +34,7 @@ func warnUnlimited(b *base, client *nomad.Client, job *api.Job) {
 }
 
 // wouldBeUnlimited returns a warning if a server would drop the time limit of a job that is not
-// registered, and otherwise "". If the versions of the servers are unknown, wouldBeUnlimited
-// returns "".
+// registered. It returns "" in all other cases, and if the versions of the servers are unknown.
 func wouldBeUnlimited(b *base, client *nomad.Client, job *api.Job) string {
 	if !limitsTime(job) {
 		return ""
@@ -45,7 +44,7 @@ func wouldBeUnlimited(b *base, client *nomad.Client, job *api.Job) string {
 		return ""
 	}
 	least, region := version.Must(version.NewVersion("2.0.3")), cmp.Or(b.config().Region, servers.ServerRegion)
-	for _, s := range servers.Members { // of all federated regions
+	for _, s := range servers.Members { // the list has the servers of all federated regions
 		if v, err := version.NewVersion(s.Tags["build"]); err == nil && s.Status == "alive" && s.Tags["region"] == region && v.Core().LessThan(least) {
 			return noTimeLimit
 		}

@@ -81,7 +81,7 @@ type Options struct {
 	Unchecked bool
 	// Published is called with each snapshot that a placer publishes.
 	Published func(placer string, s *query.Snapshot)
-	// Meter counts what the placers do. nil: nothing counts.
+	// Meter counts what the placers do; nil for no counts.
 	Meter *meter.Meter
 	// Unwatched is true if nobody looks at the placers' snapshots while time passes.
 	Unwatched bool

@@ -261,8 +261,8 @@ func TestHeldAtOnce(t *testing.T) {
 	})
 }
 
-// The orders of one namespace, which its authors can make as long as they like, take no space from
-// the orders of other namespaces. Nomad limits the length of a variable, but not of a job's id.
+// Long orders of one namespace take no space from the orders of other namespaces. Authors can make
+// orders long, because Nomad limits the length of a variable, but not of a job's id.
 func TestOrdersOfOneNamespace(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(1, 4)

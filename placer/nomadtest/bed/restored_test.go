@@ -57,8 +57,8 @@ func (w *World) hold(p *Placer, name string, begin bool) {
 	}
 }
 
-// While a placer is active, somebody writes nonsense into the variables in which people's orders
-// are stored. The placer knows the orders. It obeys them, and stores them again, so the next order
+// While a placer is active, somebody writes nonsense into the variables in which people's orders are
+// stored. The placer still knows the orders, obeys them, and stores them again. So the next order
 // deletes none of them.
 func TestDamagedOrders(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {

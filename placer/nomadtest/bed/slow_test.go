@@ -110,8 +110,8 @@ func TestGPUsTakenBeforeTheStart(t *testing.T) {
 	}
 }
 
-// While a start waits for an answer of Nomad, somebody puts the job on hold. Then the start is not
-// sent. If the start was sent before, the answer to the hold reports this.
+// While a start waits for an answer of Nomad, somebody puts the job on hold. If the placer has not
+// yet sent the start, it does not send it. Otherwise, the answer to the hold reports this.
 func TestHeldBeforeTheStart(t *testing.T) {
 	const source, plan, registration = "GET /v1/job/gang/submission", "PUT /v1/job/gang/plan", "PUT /v1/jobs"
 	for name, slow := range map[string]string{"source": source, "plan": plan, "registration": registration} {

@@ -182,8 +182,8 @@ func (x *follower) offersOf(e *query.Explanation) (out []offer) {
 	return out
 }
 
-// plansAgree checks that the changes that explain offers to a waiting job start the job according to
-// plan, too.
+// plansAgree checks the changes that explain offers to a waiting job: according to plan, the job
+// starts with each of them.
 func (x *follower) plansAgree(s *query.Snapshot, e *query.Explanation) {
 	plan := func(try ...string) *query.Explanation {
 		changes, err := query.ParseChanges(try...)
@@ -201,7 +201,8 @@ func (x *follower) plansAgree(s *query.Snapshot, e *query.Explanation) {
 		return
 	}
 	if p := plan(); p.State == gang.Starting || p.Reason.Kind == reason.StillEnding {
-		return // the cluster has changed since the placer decided, or an edit would have to wait for old members
+		// The cluster has changed since the placer decided, or an edit would wait for old members.
+		return
 	}
 	tries := map[string]bool{}
 	for _, r := range e.Remedies {
