@@ -31,8 +31,7 @@ const controlsWithin = 3 * time.Second
 // Controlled is the answer to an order about a job.
 type Controlled struct {
 	gang.Control // the orders in force
-	// Starting is set if the order came while the placer started the job, too late to stop the
-	// start.
+	// Starting reports whether the order came too late to stop a start that had begun.
 	Starting bool `json:"starting,omitempty"`
 }
 

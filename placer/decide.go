@@ -146,9 +146,8 @@ func (p *Placer) commitAll(ctx context.Context, starts []*start, now time.Time) 
 // commit registers a job that starts, which is the atomic step of the start. The placer records the
 // decision later, when it has seen the members, because this saves one write. If the placer crashes
 // before it records the decision, the next placer reads the chosen GPUs from Nomad. Several commits
-// run at a time, and each changes only its own gang. If a new event or
-// order makes the start wrong, the placer postpones the start to the next cycle, which first
-// applies the event or order.
+// run at a time, and each changes only its own gang. If a new event or order makes the start wrong,
+// the placer postpones the start to the next cycle, which first applies the event or order.
 func (p *Placer) commit(ctx context.Context, s *start) (err error) {
 	if s.Job, err = p.m.View.Pin(s.t.Job, s.Pins); err != nil {
 		return err
@@ -221,8 +220,8 @@ func (m *meanwhile) begin(index uint64) {
 	m.read, m.taken, m.missed, m.sent = 0, map[string]cluster.JobKey{}, false, map[cluster.JobKey]bool{}
 }
 
-// tell records a job's orders that Control has written. tell reports whether this came too late for a start of
-// the job: the start has been sent to Nomad, and the snapshots may not show it yet.
+// tell records a job's orders that Control has written. tell reports whether they came too late for
+// a start of the job: the start has been sent to Nomad, and the snapshots may not show it yet.
 func (m *meanwhile) tell(k cluster.JobKey, o order) (late bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -25,8 +25,7 @@ type Deployment struct {
 	Version uint64 `json:"version"`
 	// Promote reports whether the deployment waits for somebody to promote it.
 	Promote bool `json:"promote,omitempty"`
-	// Promotable reports whether somebody will have to promote the deployment, once its canaries are
-	// healthy.
+	// Promotable reports whether somebody must promote the deployment once its canaries are healthy.
 	Promotable bool `json:"promotable,omitempty"`
 	// Superseded reports whether the job has a newer version that Nomad has not evaluated yet.
 	Superseded bool          `json:"superseded,omitempty"`
