@@ -30,7 +30,7 @@ type starts struct {
 	Starts []time.Time `json:"starts"` // the oldest first
 }
 
-const forgetsStarts = "the plugin cannot store when it started, so it does not pause if the driver's library crashes it again and again"
+const forgetsStarts = "the plugin cannot store its start times, so it does not pause after repeated crashes"
 
 // begin stores the start of this process, and decides whether the process pauses before its first
 // scan.
@@ -41,7 +41,7 @@ func (p *Plugin) begin(now time.Time) {
 	}
 	var s starts
 	if _, err := p.store.Read(startsFile, &s); err != nil {
-		p.log.Warn("cannot read when the plugin started before", "error", err)
+		p.log.Warn("cannot read the times of the plugin's last starts", "error", err)
 	}
 	s.Starts = slices.DeleteFunc(s.Starts, func(t time.Time) bool { return t.After(now) || now.Sub(t) > crashCounts })
 	if n := len(s.Starts); n >= crashesAllowed {

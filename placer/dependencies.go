@@ -32,7 +32,7 @@ const (
 	// Nomad forgets a job some hours after its end. So the placer stores how the job ended until
 	// every job that waited for it has ended. Even after a waiting job has started, it may be
 	// preempted and edited, and the placer then checks its pal_after again. maxFinishedKept is the
-	// maximum number of stored ends.
+	// maximum number of jobs whose end is stored.
 	maxFinishedKept = 4000
 )
 

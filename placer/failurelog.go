@@ -327,7 +327,7 @@ func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 	first := p.failureLog.readAt.IsZero()
 	switch err := p.failureLog.load(ctx, p.nomad, now); {
 	case store.Unreadable(err) && !first:
-		p.log.Warn("the stored quarantine was damaged; the last known quarantine is stored again", "error", err)
+		p.log.Warn("the stored quarantine was damaged; storing the last known one again", "error", err)
 	case store.Unreadable(err):
 		p.log.Warn("cannot read the stored failures or quarantine; starting with empty ones", "error", err)
 	case err != nil:

@@ -511,7 +511,7 @@ var ofAhead = map[Kind]writer{
 	AheadStopped:   say("that job was stopped before it finished; run it again"),
 	AheadUnread:    func(r Reason) string { return "cannot read that job from Nomad: " + r.Cause },
 	AheadChecked:   say("the placer is checking whether that job has finished"),
-	AheadSucceeded: say("that job has succeeded; cancel this job, or run this job again without that job in pal_after"),
+	AheadSucceeded: say("that job has succeeded; cancel this job, or remove that job from its pal_after"),
 }
 
 // ofRemedies writes what can be done about a reason.
@@ -519,7 +519,7 @@ var ofRemedies = map[Kind]writer{
 	WiderFits: func(r Reason) string {
 		text := fmt.Sprintf("without pal_locality = %s, the job would fit now, on GPUs farther apart", r.Tier)
 		if !r.Until.IsZero() {
-			text += "; the job would wait for GPUs closer together until " + Moment(r.Until) + " at the latest"
+			text += ", but would first wait for closer GPUs until " + Moment(r.Until) + " at the latest"
 		}
 		return text
 	},

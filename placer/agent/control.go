@@ -117,7 +117,7 @@ var errNotQueued = errors.New("the job is never in the placer's queue")
 // effect. A parameterized or periodic job is never in the queue, but its runs are.
 func queues(job *api.Job) error {
 	if cluster.Template(job) {
-		return fmt.Errorf("%w, only its runs are: %s", errNotQueued, reason.Reason{Kind: reason.Template, Cause: request.KindOfTemplate(job)})
+		return fmt.Errorf("%w: %s", errNotQueued, reason.Reason{Kind: reason.Template, Cause: request.KindOfTemplate(job)})
 	}
 	if err := request.NeverGated(job); err != nil {
 		return fmt.Errorf("%w: %w", errNotQueued, err)

@@ -399,7 +399,7 @@ func TestPlanAfter(t *testing.T) {
 			"trian":                          "comes after default/trian (pal_after): Nomad has no such job",
 			"web":                            "comes after default/web (pal_after): a service job never finishes",
 			"fails":                          "comes after default/fails (pal_after): that job has failed; run it again",
-			"notok:ends":                     "comes after a failure of default/ends (pal_after): that job has succeeded; cancel this job, or run this job again without that job in pal_after",
+			"notok:ends":                     "comes after a failure of default/ends (pal_after): that job has succeeded; cancel this job, or remove that job from its pal_after",
 			"any:fails,notok:fails-too,ends": "would start now if default/train and default/ends had succeeded, default/fails had ended and default/fails-too had failed (pal_after)",
 		} {
 			job := bed.Gang{Name: "report", GPUs: 2, Meta: map[string]string{"pal_after": "train," + after}}.Job()
@@ -453,7 +453,7 @@ func TestAfterAnyEndOrFailure(t *testing.T) {
 				w.T.Errorf("after %s: any %t, %q; notok %t, %q", id, runs("any-"+id), reasonOf(w, "any-"+id), runs("notok-"+id), reasonOf(w, "notok-"+id))
 			}
 		}
-		if got, want := reasonOf(w, "notok-ends"), "comes after a failure of default/ends (pal_after): that job has succeeded; cancel this job, or run this job again without that job in pal_after"; got != want {
+		if got, want := reasonOf(w, "notok-ends"), "comes after a failure of default/ends (pal_after): that job has succeeded; cancel this job, or remove that job from its pal_after"; got != want {
 			w.T.Errorf("%q, want %q", got, want)
 		}
 		w.RunFor(time.Minute)

@@ -252,7 +252,7 @@ func failedLives() map[string]life {
 				w.Submit(bed.Gang{Name: "a", Runs: time.Second})
 				w.Submit(bed.Gang{Name: "b", Meta: map[string]string{"pal_after": "notok:a"}})
 			},
-			job: "b", says: "or run this job again without that job in pal_after", follow: edit("b", func(j *api.Job) { delete(j.Meta, "pal_after") }),
+			job: "b", says: "or remove that job from its pal_after", follow: edit("b", func(j *api.Job) { delete(j.Meta, "pal_after") }),
 		},
 		"comes after one that was stopped": {
 			comes: func(w *bed.World) {

@@ -220,7 +220,7 @@ func checkSilent(b *base, now time.Time) (k query.Check, ok bool) {
 		k.Found = said + ", because it is no longer active"
 	default:
 		k.Found = said + ", so other commands report that no placer is active, although this agent is active"
-		k.Next = "find out why Nomad does not write the agent's heartbeat in time: the logs of this agent and of Nomad's servers"
+		k.Next = "find in the logs of this agent and of Nomad's servers why the heartbeat is late"
 	}
 	return k, true
 }

@@ -252,7 +252,7 @@ func TestControlOfArray(t *testing.T) {
 	})
 	for _, args := range []string{"hold array", "requeue array", "priority array 70"} {
 		code, out, said := c.does(strings.Fields(args)...)
-		if code != 1 || out != "" || !strings.Contains(said, "never in the placer's queue, only its runs are: the job is parameterized; nomad-pal status -all lists its runs") && !strings.Contains(said, "array does not run itself: the job is parameterized; ") {
+		if code != 1 || out != "" || !strings.Contains(said, "never in the placer's queue: the job is parameterized; nomad-pal status -all lists its runs") && !strings.Contains(said, "array does not run itself: the job is parameterized; ") {
 			t.Errorf("%s: %d %s%s", args, code, out, said)
 		}
 	}

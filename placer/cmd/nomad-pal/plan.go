@@ -24,8 +24,8 @@ var helpPlan = help("plan [options] <jobspec>", `
 Reports whether the job would start now, on which GPUs and why, or what it would
 wait for, with the queue and the cluster as they are. For a running job it
 reports whether the job would keep its GPUs. If Nomad has the job already, plan first
-shows what would change, as nomad job plan does. The job's user (pal_user), whose
-limits apply, is the user that nomad-pal run would give the job.
+shows what would change, as nomad job plan does. plan applies the limits of the user
+(pal_user) that nomad-pal run would give the job.
 
 Plan Options:
 

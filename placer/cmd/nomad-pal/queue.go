@@ -30,8 +30,8 @@ rejected (the job must be changed), unschedulable (the cluster lacks something),
 (given up). An array (a parameterized job and its runs) has one line, that of its first
 run, and says how many runs are running, waiting and ended. Below the jobs it shows
 the GPUs that tenants hold and the GPU hours that they have used; old GPU hours count
-less (usage_half_life). On a terminal that is too narrow for all columns, the class and
-other columns are left out; -json has all.
+less (usage_half_life). On a narrow terminal, some columns, such as the class, are left
+out; -json has all.
 
 Queue Options:
 

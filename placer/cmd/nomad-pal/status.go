@@ -26,8 +26,8 @@ hours that they have used, and every job with GPUs that has not ended: its state
 nodes, when it is expected to end and, if it waits, the reason. Active maintenance
 windows and reservations are shown with the GPUs that they keep, and for whom. With
 -namespace, shows only the jobs of that namespace. An array (a parameterized job and its
-runs) has one line, as in queue. On a terminal that is too narrow for all columns, the
-class and other columns are left out; -json has all.
+runs) has one line, as in queue. On a narrow terminal, some columns, such as the class,
+are left out; -json has all.
 
 Status Options:
 

@@ -16,7 +16,7 @@ import (
 
 // Servers before Nomad 2.0.3 drop a group's max_run_duration without an error.
 
-const noTimeLimit = "Warning: this Nomad ignores max_run_duration, which needs Nomad 2.0.3, so the job has no time limit. Instead, let the task end by itself after 6 hours, as if its work were done: timeout 6h python train.py || test $? = 124"
+const noTimeLimit = "Warning: this Nomad ignores max_run_duration, which needs Nomad 2.0.3, so the job has no time limit. Instead, end the task after 6 hours as successful: timeout 6h python train.py || test $? = 124"
 
 // limitsTime reports whether the job has a time limit.
 func limitsTime(job *api.Job) bool {
