@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/hashicorp/nomad/api"
-
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
@@ -53,14 +51,4 @@ func TestHostileTexts(t *testing.T) {
 			}
 		}
 	})
-}
-
-// Only a valid name counts as a job's user: the name of a rejected job could be anything.
-func TestUserOf(t *testing.T) {
-	t.Parallel()
-	for name, want := range map[string]string{"ann": "ann", " ann ": "ann", "": "", "a\nb": "", "\x00": "", strings.Repeat("x", 129): ""} {
-		if got := UserOf(&api.Job{Meta: map[string]string{"pal_user": name}}); got != want {
-			t.Errorf("%q: %q", name, got)
-		}
-	}
 }

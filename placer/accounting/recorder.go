@@ -172,7 +172,7 @@ func (r *Recorder) run(m *picture, st gang.Observed, was Run, known bool) (now R
 			now.Submitted = was.Ended.Add(time.Millisecond)
 		}
 	}
-	now.User, now.State = UserOf(st.Job), Pending
+	now.User, now.State = rewrite.UserOf(st.Job), Pending
 	now.Family = cluster.NameOf(st.Job).ID
 	if n := st.Holds(); n > 0 && finishedGPUs(m.State, st.Job) == 0 {
 		now.GPUs = n
@@ -501,16 +501,6 @@ func (r *Recorder) Written(b Batch, m *model.Model) {
 	maps.DeleteFunc(r.stored, func(id string, _ uint64) bool { return m.State.Allocs[id] == nil })
 	maps.DeleteFunc(r.runs, func(k cluster.JobKey, run Run) bool { return !run.Ended.IsZero() && m.State.Jobs[k] == nil })
 	maps.DeleteFunc(r.looked, func(k cluster.JobKey, _ bool) bool { return m.State.Jobs[k] == nil })
-}
-
-// UserOf returns the user that the job names for accounting, or "" if the job names no user, or if
-// the name is not valid.
-func UserOf(job *api.Job) string {
-	name := strings.TrimSpace(job.Meta[rewrite.UserHint])
-	if rewrite.CheckUser(name) != nil {
-		return ""
-	}
-	return name
 }
 
 func anyLive(s *cluster.State, k cluster.JobKey) bool {

@@ -142,7 +142,7 @@ func (s *Snapshot) Jobs() []model.JobStatus {
 			s.countRun(runs, st, st.Nomad)
 			continue
 		}
-		j := model.JobStatus{Namespace: k.Namespace, Job: k.ID, State: st.Nomad, GPUs: st.Holds(), User: job.Meta[rewrite.UserHint], Submitted: time.Unix(0, *job.SubmitTime)}
+		j := model.JobStatus{Namespace: k.Namespace, Job: k.ID, State: st.Nomad, GPUs: st.Holds(), User: rewrite.UserOf(job), Submitted: time.Unix(0, *job.SubmitTime)}
 		if job.Priority != nil {
 			j.Priority = *job.Priority
 		}

@@ -328,6 +328,16 @@ func parseCount(s string) (int, error) {
 // longestUser is the maximum length of a user's name, in bytes.
 const longestUser = 128
 
+// UserOf returns the user that the job names for accounting, or "" if the job names no user, or if
+// the name is not valid.
+func UserOf(job *api.Job) string {
+	name := strings.TrimSpace(job.Meta[UserHint])
+	if CheckUser(name) != nil {
+		return ""
+	}
+	return name
+}
+
 // CheckUser returns an error if the name of a user is not valid.
 func CheckUser(name string) error {
 	if name == "" || len(name) > longestUser || strings.ContainsFunc(name, unicode.IsControl) {

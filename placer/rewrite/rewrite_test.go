@@ -467,3 +467,13 @@ func TestLimit(t *testing.T) {
 		}
 	}
 }
+
+// Only a valid name counts as a job's user: the name of a rejected job could be anything.
+func TestUserOf(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{"ann": "ann", " ann ": "ann", "": "", "a\nb": "", "\x00": "", strings.Repeat("x", 129): ""} {
+		if got := rewrite.UserOf(&api.Job{Meta: map[string]string{"pal_user": name}}); got != want {
+			t.Errorf("%q: %q", name, got)
+		}
+	}
+}
