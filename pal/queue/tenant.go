@@ -76,9 +76,9 @@ type tenancy struct {
 	opt        *Options
 	tree       tree
 	namespaces map[string]*namespace
-	usageFrom  time.Duration     // usage before this time was counted by an earlier Queue
-	arrays     map[string]int    // jobs that count towards each array's limit; see countJob
-	outside    map[Payer]float64 // see Outside; replaced, never changed
+	usageFrom  time.Duration  // usage before this time was counted by an earlier Queue
+	arrays     map[string]int // jobs that count towards each array's limit; see countJob
+	outside    map[Payer]Held // see Outside; replaced, never changed
 }
 
 func newTenancy(o *Options) tenancy {
@@ -102,16 +102,33 @@ func (t *tenant) count(user string, gpus float64) {
 	}
 }
 
-// Outside sets how many GPUs each tenant and user holds in jobs that are not in the Queue. GPUs
-// outside the Queue count towards the limits.
-func (ts *tenancy) Outside(gpus map[Payer]float64) {
-	for by, held := range ts.outside {
-		ts.namespace(by.Tenant).tenant.count(by.User, -held)
+// Held counts the running jobs of a payer and their GPUs.
+type Held struct {
+	GPUs float64 // a part of a shared GPU counts as a fraction
+	Jobs int
+}
+
+// Outside sets what each tenant and user holds in jobs that are not in the Queue. These jobs count
+// towards limits and usage like jobs of the Queue, but the Queue cannot stop them.
+func (ts *tenancy) Outside(now time.Duration, held map[Payer]Held) {
+	if maps.Equal(held, ts.outside) {
+		return
 	}
-	for by, held := range gpus {
-		ts.namespace(by.Tenant).tenant.count(by.User, held)
+	ts.countOutside(ts.outside, -1)
+	ts.bookOutside(now, ts.outside, -1)
+	ts.outside = held
+	ts.countOutside(held, 1)
+	ts.bookOutside(now, held, 1)
+}
+
+// countOutside adds held GPUs and jobs to the counts of their tenants and users (sign 1), or
+// subtracts them (-1).
+func (ts *tenancy) countOutside(held map[Payer]Held, sign int) {
+	for by, h := range held {
+		t := ts.namespace(by.Tenant).tenant
+		t.count(by.User, float64(sign)*h.GPUs)
+		t.countUser(by.User, 0, sign*h.Jobs)
 	}
-	ts.outside = gpus
 }
 
 // Counts reports whether the GPUs of a gang count towards its tenant's limits.
@@ -532,11 +549,14 @@ type TenantUse struct {
 	// Namespaces are the namespaces of the tenant and its children that have jobs or have used
 	// GPUs.
 	Namespaces []string `json:"namespaces"`
-	// GPUs is the number of GPUs of gangs that run or are about to run, including gangs that the
-	// placer cannot serve. A part of a shared GPU counts as a fraction of a GPU, as in all
-	// comparisons with Quota and Limit.
-	GPUs   float64 `json:"gpus"`
-	Weight float64 `json:"weight"` // the tenant's weight in fair share, relative to the other children of its parent
+	// GPUs is the number of GPUs of jobs that run or are about to run, with the gate or without it.
+	// A part of a shared GPU counts as a fraction of a GPU, as in all comparisons with Quota and
+	// Limit.
+	GPUs float64 `json:"gpus"`
+	// Ungated is the part of GPUs that jobs without the gate hold. Nomad starts such jobs without
+	// asking the queue, so the tenant's limits do not bind them.
+	Ungated float64 `json:"ungated,omitempty"`
+	Weight  float64 `json:"weight"` // the tenant's weight in fair share, relative to the other children of its parent
 	// Awaited is the number of GPUs that members of the tenant's running jobs still wait for.
 	// Limits include these GPUs, but the field GPUs does not.
 	Awaited float64 `json:"awaited,omitempty"`
@@ -583,6 +603,11 @@ func (q *Queue) Tenants(now time.Duration) []TenantUse {
 	wants := map[*tenant]bool{}
 	for _, e := range q.entries {
 		for t := e.of.tenant; t != nil; t = t.parent {
+			wants[t] = true
+		}
+	}
+	for by := range q.outside {
+		for t := q.namespace(by.Tenant).tenant; t != nil; t = t.parent {
 			wants[t] = true
 		}
 	}

@@ -325,21 +325,21 @@ func TestOutside(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		outside map[Payer]float64
+		outside map[Payer]Held
 		reason  reason.Kind
 	}{
-		{map[Payer]float64{{Tenant: "a"}: 3}, reason.Quota},
-		{map[Payer]float64{{Tenant: "b"}: 3}, reason.Quota}, // held by another child of the same tenant
-		{map[Payer]float64{{Tenant: "b"}: 2, {Tenant: "a"}: 1}, reason.Quota},
-		{map[Payer]float64{{Tenant: "c"}: 9}, reason.Next}, // held by another tenant
-		{map[Payer]float64{{Tenant: "b"}: 2}, reason.Next},
+		{map[Payer]Held{{Tenant: "a"}: {GPUs: 3}}, reason.Quota},
+		{map[Payer]Held{{Tenant: "b"}: {GPUs: 3}}, reason.Quota}, // held by another child of the same tenant
+		{map[Payer]Held{{Tenant: "b"}: {GPUs: 2}, {Tenant: "a"}: {GPUs: 1}}, reason.Quota},
+		{map[Payer]Held{{Tenant: "c"}: {GPUs: 9}}, reason.Next}, // held by another tenant
+		{map[Payer]Held{{Tenant: "b"}: {GPUs: 2}}, reason.Next},
 		{nil, reason.Next},
 	} {
-		w.queue.Outside(c.outside)
+		w.queue.Outside(0, c.outside)
 		if got := w.queue.Waiting(0, w.cluster)[0].Reason; got != c.reason {
 			t.Errorf("outside %v: it waits for %q, want %q", c.outside, got, c.reason)
 		}
-		if got, want := w.queue.TenantUse("a", 0).GPUs, c.outside[Payer{Tenant: "a"}]; got != want {
+		if got, want := w.queue.TenantUse("a", 0).GPUs, c.outside[Payer{Tenant: "a"}].GPUs; got != want {
 			t.Errorf("outside %v: it has %g GPUs", c.outside, got)
 		}
 	}
@@ -351,6 +351,36 @@ func TestOutside(t *testing.T) {
 	}
 	if !w.queue.Counts("j") {
 		t.Error("the GPUs of a running gang do not count")
+	}
+}
+
+// TestOutsideUsage: jobs outside the queue use their tenant's fair share and their user's limit of
+// jobs, also after the usage was restored.
+func TestOutsideUsage(t *testing.T) {
+	o := Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, HalfLife: 1000 * time.Hour, FairShare: true, Tenants: map[string]Tenant{"r": {MaxJobsPerUser: 2}, "r/a": {}}}
+	q := newTestLine(t, o)
+	q.Outside(0, map[Payer]Held{{Tenant: "a", User: "ada"}: {GPUs: 3, Jobs: 2}})
+	hours := func(now time.Duration) float64 { return math.Round(q.TenantUse("a", now).GPUHours) }
+	if got := hours(10 * time.Hour); got != 30 {
+		t.Errorf("after 10 hours, the tenant has used %g GPU hours, want 30", got)
+	}
+	if err := q.Submit(0, Job{ID: "j", Tenant: "a", User: "ada", Gang: pal.SingleGPUs("j", pal.ClassA, 1)}); err != nil {
+		t.Fatal(err)
+	}
+	c, err := pal.NewCluster(testNodes(4, ""), pal.TwoTier(1.7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := q.Waiting(0, c)[0].Reason; got != reason.Quota {
+		t.Errorf("with two jobs outside the queue, it waits for %q", got)
+	}
+	q.RememberUsage(10*time.Hour, []Usage{{Tenant: "a", GPUSeconds: 100 * 3600}})
+	if got := hours(11 * time.Hour); got != 103 {
+		t.Errorf("an hour after 100 GPU hours were restored, the tenant has used %g GPU hours, want 103", got)
+	}
+	q.Outside(11*time.Hour, nil)
+	if got := hours(12 * time.Hour); got != 103 {
+		t.Errorf("an hour after the jobs ended, the tenant has used %g GPU hours, want 103", got)
 	}
 }
 

@@ -115,6 +115,7 @@ func (q *Queue) RememberUsage(at time.Duration, kept []Usage) {
 			t.usage.add(q.decay(), at, k.GPUSeconds)
 		}
 	}
+	q.bookOutside(at, q.outside, 1)
 	running := slices.Clone(q.running)
 	slices.SortFunc(running, func(a, b *entry) int { return cmp.Compare(a.seq, b.seq) })
 	for _, e := range running {
@@ -136,6 +137,19 @@ func (ts *tenancy) bookUsage(e *entry, at time.Duration, gpus float64) {
 	e.of.usage.book(ts.decay(), at, gpus)
 	for t := e.of.tenant; t != nil; t = t.parent {
 		t.usage.book(ts.decay(), at, gpus)
+	}
+}
+
+// bookOutside records that GPUs outside the Queue have been in use since the given time (sign 1), or
+// have stopped being in use (-1).
+func (ts *tenancy) bookOutside(at time.Duration, held map[Payer]Held, sign float64) {
+	at = max(at, ts.usageFrom)
+	for by, h := range held {
+		n := ts.namespace(by.Tenant)
+		n.usage.book(ts.decay(), at, sign*h.GPUs)
+		for t := n.tenant; t != nil; t = t.parent {
+			t.usage.book(ts.decay(), at, sign*h.GPUs)
+		}
 	}
 }
 

@@ -368,6 +368,11 @@ func promises(s *cluster.State, job *api.Job) []promise {
 // Holds returns the GPUs that the job holds, in ascending order.
 func (v *Ledger) Holds(k cluster.JobKey) []int { return v.holds[k] }
 
+// Holders returns the jobs that hold GPUs, in the order of their keys.
+func (v *Ledger) Holders() []cluster.JobKey {
+	return slices.SortedFunc(maps.Keys(v.holds), cluster.JobKey.Compare)
+}
+
 // TakeShifted returns the jobs whose GPUs have changed since the previous call. A job's GPUs can
 // change even if the job does not. For example, a decision can reserve GPUs for the job, or other
 // jobs can claim the job's GPUs.

@@ -102,7 +102,9 @@ func (m *Model) Update(t *Tracked, e gang.Effect) {
 	case gang.QueueStarted:
 		m.Queue.Started(now, id, e.Placement)
 	case gang.QueueRestored:
-		e.Job.Booked = t.booked
+		if e.Job.Booked = t.booked; t.outside {
+			e.Job.Booked, t.outside = now, false // CountOutside has counted the usage until now
+		}
 		if err := m.Queue.Restore(e.Job, e.Placement, gang.QueueTime(e.Since)); err != nil {
 			t.Queued, t.Placed = false, false
 		} else if e.Ends {
@@ -133,11 +135,22 @@ func (m *Model) At(t *Tracked) pal.Placement {
 	return m.View.Running(t.Request, m.View.Holds(t.Key))
 }
 
-// CountOutside counts GPUs to which tenants' limits apply but which the queue does not count: the
-// GPUs of jobs that Nomad lists but cannot return, and of running jobs whose current jobspec the
-// placer cannot serve. Neither the queue nor CountOutside counts jobs that Nomad places by itself.
+// CountOutside tells the queue what jobs hold that the queue does not count: jobs without the gate,
+// jobs that Nomad lists but cannot return, and running jobs whose current jobspec the placer cannot
+// serve. All of them use their tenant's GPUs.
 func (m *Model) CountOutside() {
-	m.Queue.Outside(m.heldBy(func(t *Tracked) bool { return !m.Queue.Counts(t.Key.String()) }))
+	held := map[queue.Payer]queue.Held{}
+	m.eachHolder(func(k cluster.JobKey, by queue.Payer, gpus float64) {
+		if m.Queue.Counts(k.String()) {
+			return
+		}
+		if t := m.Jobs[k]; t != nil {
+			t.outside = true
+		}
+		h := held[by]
+		held[by] = queue.Held{GPUs: h.GPUs + gpus, Jobs: h.Jobs + 1}
+	})
+	m.Queue.Outside(gang.QueueTime(m.Time), held)
 }
 
 // SyncMoving tells the queue which members of services Nomad is about to move off drained nodes.
@@ -153,31 +166,37 @@ func (m *Model) SyncMoving() {
 	m.Queue.SetDrainedMembers(members)
 }
 
-// HeldByNamespace returns, for each namespace, the number of held GPUs that count against tenants'
-// limits. Jobs that Nomad places by itself do not count.
-func (m *Model) HeldByNamespace() map[string]float64 {
-	gpus := map[string]float64{}
-	for by, n := range m.heldBy(func(*Tracked) bool { return true }) {
-		gpus[by.Tenant] += n
-	}
-	return gpus
+// NamespaceHolds counts the GPUs that the jobs of a namespace hold.
+type NamespaceHolds struct {
+	GPUs    float64 // of all jobs
+	Ungated float64 // of jobs without the gate
 }
 
-// heldBy returns, for each namespace and user, the number of GPUs that jobs hold. heldBy counts all
-// jobs that cannot be read, and those of the placer's jobs for which chosen returns true.
-func (m *Model) heldBy(chosen func(*Tracked) bool) map[queue.Payer]float64 {
-	gpus := map[queue.Payer]float64{}
-	for _, t := range m.Sorted() {
-		if n := m.amount(t.Key); n > 0 && t.Ours() && chosen(t) {
-			gpus[queue.Payer{Tenant: t.Key.Namespace, User: t.Request.Hints.User}] += n
+// HeldByNamespace returns what the jobs of each namespace hold.
+func (m *Model) HeldByNamespace() map[string]NamespaceHolds {
+	held := map[string]NamespaceHolds{}
+	m.eachHolder(func(k cluster.JobKey, by queue.Payer, gpus float64) {
+		h := held[by.Tenant]
+		h.GPUs += gpus
+		if m.Jobs[k] == nil && m.State.Jobs[k] != nil {
+			h.Ungated += gpus
 		}
-	}
-	for k := range m.State.Unread {
-		if n := m.amount(k); n > 0 && m.Jobs[k] == nil && m.State.Jobs[k] == nil {
-			gpus[queue.Payer{Tenant: k.Namespace}] += n
+		held[by.Tenant] = h
+	})
+	return held
+}
+
+// eachHolder calls f for each job that holds GPUs, in the order of the keys.
+func (m *Model) eachHolder(f func(cluster.JobKey, queue.Payer, float64)) {
+	for _, k := range m.View.Holders() {
+		by := queue.Payer{Tenant: k.Namespace}
+		if t := m.Jobs[k]; t != nil {
+			by.User = t.Request.Hints.User
+		} else if job := m.State.Jobs[k]; job != nil {
+			by.User = rewrite.UserOf(job)
 		}
+		f(k, by, m.amount(k))
 	}
-	return gpus
 }
 
 // amount returns how many GPUs a job holds. A part of a shared GPU counts as its share of the GPU.
@@ -376,6 +395,8 @@ type Tracked struct {
 	// booked is the time until which the queue has counted the job's usage. The placer sets booked
 	// when a running job leaves the queue.
 	booked time.Duration
+	// outside is set if CountOutside has counted the job.
+	outside bool
 }
 
 // NoteDenied records a request that failed for lack of permission.

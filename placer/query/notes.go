@@ -291,6 +291,9 @@ func quotaSentence(u queue.TenantUse) string {
 	if b := u.Borrowed(); b > 0 {
 		said = fmt.Sprintf("tenant %s holds %s, %s of them borrowed beyond its quota of %d", u.Tenant, reason.Amount(u.GPUs), reason.Number(b), u.Quota)
 	}
+	if u.Ungated > 0 {
+		said += fmt.Sprintf(", with %s in jobs without the gate", reason.Number(u.Ungated))
+	}
 	if u.Limit != nil {
 		said += fmt.Sprintf(", and may hold at most %d", *u.Limit)
 	}
@@ -323,13 +326,14 @@ func userSentence(u queue.TenantUse, user string) string {
 
 // holding splits a tenant's GPUs into GPUs that its jobs hold and GPUs for which its jobs wait
 // (Awaited). The queue counts GPUs of both kinds, because a running service can wait for GPUs for
-// members that its author added.
-func holding(u *queue.TenantUse, held map[string]float64) {
-	has := 0.0
+// members that its author added. holding also sets Ungated.
+func holding(u *queue.TenantUse, held map[string]model.NamespaceHolds) {
+	has, ungated := 0.0, 0.0
 	for _, namespace := range u.Namespaces {
-		has += held[namespace]
+		has += held[namespace].GPUs
+		ungated += held[namespace].Ungated
 	}
-	has = reason.Rounded(has)
+	has, u.Ungated = reason.Rounded(has), reason.Rounded(ungated)
 	u.GPUs, u.Awaited = has, reason.Rounded(max(0, u.GPUs-has))
 }
 

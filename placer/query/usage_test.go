@@ -64,6 +64,36 @@ func TestFairShareOutlivesThePlacer(t *testing.T) {
 	}
 }
 
+// Nomad starts jobs without the gate even beyond a limit. They count in what their tenant holds and
+// uses, and are shown as jobs without the gate.
+func TestUngatedJobsCount(t *testing.T) {
+	none := 0
+	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) {
+		c.Queue.FairShare = true
+		c.Queue.Tenants = map[string]queue.Tenant{"research": {Quota: 4, BorrowingLimit: &none, MaxGPUsPerUser: 7}}
+	}}, func(w *bed.World) {
+		w.AddNodes(3, 4)
+		w.StartPlacer()
+		w.Submit(bed.Gang{Name: "gated", Namespace: "research", GPUs: 1, Runs: 10 * time.Hour})
+		w.RunFor(time.Minute)
+		w.Submit(bed.Gang{Name: "past-the-queue", Namespace: "research", GPUs: 4, Ungated: true, Runs: 10 * time.Hour, Meta: map[string]string{"pal_user": "ada"}})
+		w.RunFor(time.Hour)
+		w.Submit(bed.Gang{Name: "next", Namespace: "research", GPUs: 1})
+		w.RunFor(time.Minute)
+		got := note(w, cluster.JobKey{Namespace: "research", ID: "next"})
+		if want := "tenant research holds 5 GPUs, 1 of them borrowed beyond its quota of 4, with 4 in jobs without the gate, and may hold at most 4"; !strings.Contains(got, want) {
+			w.T.Errorf("note %q lacks %q", got, want)
+		}
+		use := snapshot(w).Tenants(func(string) bool { return true })[0]
+		if use.GPUs != 5 || use.Ungated != 4 || use.GPUHours < 5 || use.GPUHours > 5.2 {
+			w.T.Errorf("the tenant has %+v", use)
+		}
+		if want := []queue.UserUse{{User: "(none)", GPUs: 1, Jobs: 1}, {User: "ada", GPUs: 4, Jobs: 1}}; !cmp.Equal(use.Users, want) {
+			w.T.Errorf("users: %s", cmp.Diff(want, use.Users))
+		}
+	})
+}
+
 // Lent quota is reclaimed by stopping gangs that allow it; explain shows how much each tenant
 // holds.
 func TestReclaim(t *testing.T) {

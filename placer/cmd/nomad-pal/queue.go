@@ -331,8 +331,9 @@ func queueSummary(jobs []model.JobStatus) string {
 // printTenants prints how many GPUs each tenant holds and has used. printTenants prints nothing if
 // the only tenant has no quota, limit, users or stops.
 func printTenants(b *base, tenants []queue.TenantUse) {
-	told, stops := len(tenants) > 1, queue.Stops{}
+	told, stops, ungated := len(tenants) > 1, queue.Stops{}, false
 	for _, t := range tenants {
+		ungated = ungated || t.Ungated > 0
 		told = told || t.Quota > 0 || t.Limit != nil || len(t.Users) > 0 || t.Stops != stops
 	}
 	if !told {
@@ -343,7 +344,8 @@ func printTenants(b *base, tenants []queue.TenantUse) {
 	if tenants[0].Priced {
 		used = "GPU hours used, by price"
 	}
-	rows := []string{row("Tenant", "GPUs", "Quota", "Borrowed", "At most", used, "Times its share", "Stopped", "GPU hours lost", "Hours sooner")}
+	line := rowWith(true, true, ungated, true, true, true, true, true, true, true, true)
+	rows := []string{line("Tenant", "GPUs", "Without gate", "Quota", "Borrowed", "At most", used, "Times its share", "Stopped", "GPU hours lost", "Hours sooner")}
 	for _, t := range tenants {
 		quota, borrowed, most := "none", "", ""
 		if t.Quota > 0 {
@@ -352,12 +354,15 @@ func printTenants(b *base, tenants []queue.TenantUse) {
 		if t.Limit != nil {
 			most = fmt.Sprint(*t.Limit)
 		}
-		rows = append(rows, row(t.Tenant, reason.Number(t.GPUs), quota, borrowed, most, fmt.Sprintf("%.1f", t.GPUHours), fmt.Sprintf("%.2f", t.Times),
+		rows = append(rows, line(t.Tenant, reason.Number(t.GPUs), reason.Number(t.Ungated), quota, borrowed, most, fmt.Sprintf("%.1f", t.GPUHours), fmt.Sprintf("%.2f", t.Times),
 			t.Stops.Stops, fmt.Sprintf("%.1f", t.Stops.LostGPUSeconds/3600), fmt.Sprintf("%.1f", t.Stops.SavedSeconds/3600)))
 	}
 	b.table(rows)
 	if half := time.Duration(tenants[0].HalfLifeSeconds * float64(time.Second)); half > 0 {
 		b.say(plain, "Old GPU hours count less: a GPU hour used "+query.Days(half)+" ago counts half (usage_half_life).")
+	}
+	if ungated {
+		b.say(plain, "Nomad starts jobs without the gate itself: they count in these figures, but no limit keeps them from starting.")
 	}
 	printUsers(b, tenants)
 }
