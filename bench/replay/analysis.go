@@ -137,6 +137,26 @@ func (r *Result) AtLeast(gpus int) Summary {
 	return least
 }
 
+// PercentileAtLeast returns a percentile (0 to 1) of the completion times of all submitted jobs, as
+// [Result.AtLeast] counts them.
+func (r *Result) PercentileAtLeast(p float64) time.Duration {
+	var all []time.Duration
+	for _, j := range r.Jobs {
+		switch {
+		case j.SubmittedAt.IsZero():
+		case j.FinishedAt.IsZero():
+			all = append(all, r.end().Sub(j.SubmittedAt))
+		default:
+			all = append(all, j.JCT())
+		}
+	}
+	if len(all) == 0 {
+		return 0
+	}
+	slices.Sort(all)
+	return all[min(len(all)-1, int(p*float64(len(all))))]
+}
+
 // HeldShare returns the share of the run's GPU time in which ranks held GPUs while other ranks were
 // missing.
 func (r *Result) HeldShare(gpus int) float64 {

@@ -48,19 +48,12 @@ func (g *GPUs) Floor(jobs []Job, penalty float64, overhead time.Duration) time.D
 	return max(first+area, serial, longest) - first
 }
 
-// PredictPlain simulates a run under plain Nomad. never is the number of jobs that never finish,
-// which the figures do not include.
-func PredictPlain(jobs []Job, g *GPUs, penalty float64, spread bool, giveUp, overhead time.Duration, seed uint64) (f sim.Figures, never int, err error) {
+// PredictPlain simulates a run under plain Nomad. In the outcome, a job that never finishes has a
+// negative Finish.
+func PredictPlain(jobs []Job, g *GPUs, penalty float64, spread bool, giveUp, overhead time.Duration, seed uint64) (sim.Outcome, error) {
 	c, err := g.Cluster(penalty)
 	if err != nil {
-		return f, 0, err
+		return sim.Outcome{}, err
 	}
-	out, err := sim.Nomad{Jobs: traced(jobs), Cluster: c, Spread: spread, RendezvousS: giveUp.Seconds(), StartS: overhead.Seconds(), Seed: seed}.Run()
-	var done []sim.JobResult
-	for _, j := range out.Jobs {
-		if j.Finish >= 0 {
-			done = append(done, j)
-		}
-	}
-	return sim.FiguresOf(done), out.Stuck, err
+	return sim.Nomad{Jobs: g.traced(jobs), Cluster: c, Spread: spread, RendezvousS: giveUp.Seconds(), StartS: overhead.Seconds(), Seed: seed}.Run()
 }

@@ -71,7 +71,7 @@ func Predict(jobs []Job, g *GPUs, penalty float64, o queue.Options, c sim.Config
 	if c.Cluster, err = g.Cluster(penalty); err != nil {
 		return Prediction{}, err
 	}
-	c.Jobs, c.Queue = traced(jobs), o
+	c.Jobs, c.Queue = g.traced(jobs), o
 	c.Preemptible = slices.ContainsFunc(jobs, func(j Job) bool { return j.Preempt })
 	out, err := c.Run()
 	if err != nil {
@@ -89,13 +89,32 @@ func Predict(jobs []Job, g *GPUs, penalty float64, o queue.Options, c sim.Config
 }
 
 // traced converts jobs into a trace for the simulator.
-func traced(jobs []Job) []trace.Job {
+func (g *GPUs) traced(jobs []Job) []trace.Job {
 	var out []trace.Job
 	for _, j := range jobs {
 		out = append(out, trace.Job{ID: j.ID, Name: j.ID, Class: j.Class, GPUs: j.GPUs(), MemberGPUs: j.GPUsEach,
-			SubmitS: j.Submit.Seconds(), Iterations: 1, IterTimeS: j.Work().Seconds()})
+			SubmitS: j.Submit.Seconds(), Iterations: 1, IterTimeS: j.Work().Seconds(), Speeds: g.speedsOf(j)})
 	}
 	return out
+}
+
+// speedsOf returns a job's speed on each GPU model, by the name of the model's device; nil on a
+// cluster of one model.
+func (g *GPUs) speedsOf(j Job) pal.Speeds {
+	models := g.Models()
+	if len(models) < 2 {
+		return nil
+	}
+	speeds := pal.Speeds{}
+	for _, m := range models {
+		speeds["nvidia/gpu/"+m] = g.SpeedOf(m, j.Class)
+		for _, a := range g.Apps {
+			if a.Name == j.App {
+				speeds["nvidia/gpu/"+m] = a.Speeds.On(m)
+			}
+		}
+	}
+	return speeds
 }
 
 // jitters is the number of simulations of a run with jitter. jitter is the longest delay of a

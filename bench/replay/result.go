@@ -45,8 +45,6 @@ type Result struct {
 	Predicted *Prediction `json:"predicted,omitempty"`
 	// Cost has the resources that the placer used; nil under plain Nomad.
 	Cost *Cost `json:"placer,omitempty"`
-	// Explanation is what `nomad-pal explain` printed for Mode.Explain.
-	Explanation string `json:"-"`
 }
 
 // JobResult is the outcome of one job.
@@ -173,13 +171,6 @@ func (n *onNomad) explained(ctx context.Context, jr *JobResult) error {
 	}
 	if err := json.Unmarshal(out, &d); err != nil {
 		return fmt.Errorf("reading explanation of %q: %w", jr.ID, err)
-	}
-	if jr.ID == n.mode.Explain {
-		text, err := n.Command(ctx, "nomad-pal", "explain", jr.ID).Output()
-		if err != nil {
-			return fmt.Errorf("explaining %q: %w", jr.ID, err)
-		}
-		n.explanation = string(text)
 	}
 	if d.Decision.Chosen == nil {
 		return nil

@@ -27,8 +27,6 @@ type Mode struct {
 	// Placer runs nomad-pal with this agent configuration (HCL); "" is plain
 	// Nomad.
 	Placer string
-	// Explain names a job whose `explain` output the result keeps.
-	Explain string
 }
 
 // Run submits the jobs at their times, and watches the jobs until all have finished or the time
@@ -60,7 +58,6 @@ func (b *Bed) Run(ctx context.Context, m Mode, jobs []Job, bound time.Duration) 
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", m.Name, err)
 	}
-	run.result.Explanation = on.explanation
 	return run.result, nil
 }
 
@@ -92,11 +89,10 @@ func newRun(s Setup, name string, jobs []Job, r *rank.Rendezvous, on scheduler) 
 // onNomad is the scheduler for runs under plain Nomad or the placer.
 type onNomad struct {
 	*Bed
-	mode        Mode
-	rendezvous  *rank.Rendezvous
-	placer      *cluster.Placer // nil under plain Nomad
-	again       retries
-	explanation string
+	mode       Mode
+	rendezvous *rank.Rendezvous
+	placer     *cluster.Placer // nil under plain Nomad
+	again      retries
 }
 
 func (n *onNomad) submit(ctx context.Context, j Job) error {

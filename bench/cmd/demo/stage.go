@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -30,22 +31,19 @@ func (s *stage) progress(line string) {
 }
 
 func (s *stage) introduce(source string, o options, jobs []replay.Job) {
-	fmt.Fprintf(s.out, "%d nodes × %d emulated GPUs, %s; the speeds of the GPUs come from %s.\n", o.Nodes, gpusPerNode, s.models(), source)
-	var worst []string
+	fmt.Fprintf(s.out, "%d nodes × %d emulated GPUs, %s. Their speeds come from %s.\n", o.Nodes, gpusPerNode, s.models(), source)
+	fmt.Fprintf(s.out, "GPUs by variability class (1 fastest … 5 slowest): %s\n", s.histogram())
 	for _, u := range s.gpus.All {
 		if u.Scores[0] >= 1.5 {
-			worst = append(worst, fmt.Sprintf("node gpu-%02d has one GPU that takes %.2f× as long on compute-bound work", u.Node, u.Scores[0]))
+			fmt.Fprintf(s.out, "Node gpu-%02d has one GPU that takes %.2f times as long on compute-bound work.\n", u.Node, u.Scores[0])
 		}
-	}
-	fmt.Fprintf(s.out, "GPUs by variability class (1 fastest … 5 slowest): %s\n", s.histogram())
-	for _, w := range worst {
-		fmt.Fprintln(s.out, " ", w)
 	}
 	sizes := map[int]int{}
 	for _, j := range jobs {
 		sizes[j.GPUs()]++
 	}
-	fmt.Fprintf(s.out, "%d jobs of the Sia-Philly mix, GPUs: %s. Every gang is as fast as its slowest rank, takes %.1f times as long on several nodes, and gives up if its ranks do not all start within 20 s.\n\n", len(jobs), counts(sizes), penalty)
+	fmt.Fprintf(s.out, "%d jobs of the Sia-Philly mix, jobs × GPUs: %s.\n", len(jobs), counts(sizes))
+	fmt.Fprintf(s.out, "A gang is as fast as its slowest rank, and takes %.1f times as long on several nodes. If its ranks do not all start within %.0f s, they give up and start again.\n\n", penalty, giveUp.Seconds())
 }
 
 func (s *stage) histogram() string {
@@ -68,29 +66,84 @@ func counts(m map[int]int) string {
 	return strings.Join(parts, ", ")
 }
 
-func (s *stage) compare(plain, placed *replay.Result) {
-	fmt.Fprintf(s.out, "\n%-14s %4s │ %-38s │ %s\n", "", "", "plain Nomad (bin packing)", "nomad-pal (pal)")
-	w := tabwriter.NewWriter(s.out, 2, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "JOB\tCLASS\tGPUS\t│\tNODES\tMODEL\tGPU CLASSES\tSLOWEST\tGAVE UP\tRUN\tDONE AFTER\t│\tNODES\tMODEL\tGPU CLASSES\tSLOWEST\tPREDICTED\tRUN\tDONE AFTER")
-	for i := range plain.Jobs {
-		p, q := plain.Jobs[i], placed.Jobs[i]
-		fmt.Fprintf(w, "%s\t%s\t%d\t│\t%s\t%d\t%s\t%s\t│\t%s\t%s\t%s\t%s\n", p.ID, p.Class, p.GPUs(),
-			s.where(p), p.GaveUp, seconds(p.RunTime), completion(p),
-			s.where(q), seconds(time.Duration(q.Predicted*float64(q.Work()))), seconds(q.RunTime), completion(q))
+// compare prints the last screen, for a terminal of 120 × 40: what became of each job, the sums, and
+// how to go on.
+func (s *stage) compare(plain, placed *replay.Result) error {
+	w := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "\t\t\t│\tplain Nomad\t\t\t\t│\tnomad-pal\t\t\t")
+	fmt.Fprintln(w, "JOB\tCLASS\tGPUS\t│\tNODES\tMODEL\tSLOWEST\tDONE AFTER\t│\tNODES\tMODEL\tSLOWEST\tDONE AFTER")
+	for i, p := range plain.Jobs {
+		fmt.Fprintf(w, "%s\t%s\t%d\t│\t%s\t│\t%s\n", p.ID, p.Class, p.GPUs(), s.became(p), s.became(placed.Jobs[i]))
 	}
-	w.Flush()
-	n := len(s.gpus.All)
-	fmt.Fprintln(s.out)
-	for _, r := range []*replay.Result{plain, placed} {
-		sum := r.Summarize(n)
-		fmt.Fprintf(s.out, "%-12s %d of %d jobs finished; completion time average %s, geomean %s; makespan %s; useful GPU time %.0f %%; gangs were incomplete for %s in total; for %s of this time, no gang ran at all.\n",
-			r.Mode+":", sum.Finished, sum.Jobs, seconds(sum.AvgJCT), seconds(sum.GeomeanJCT), seconds(sum.Makespan), 100*sum.Useful, seconds(r.HalfPlaced), seconds(r.Deadlocked))
+	fmt.Fprintln(w, "\t\t\t│\t\t\t\t\t│\t\t\t")
+	a, b := s.sum(plain), s.sum(placed)
+	for _, row := range []struct {
+		name string
+		of   func(sums) string
+	}{
+		{"average", func(f sums) string { return f.seconds(f.average) }},
+		{"90th percentile", func(f sums) string { return f.seconds(f.p90) }},
+		{"useful GPU time", func(f sums) string { return percent(f.useful) }},
+		{"held in vain", func(f sums) string { return percent(f.vain) }},
+	} {
+		fmt.Fprintf(w, "%s\t\t\t│\t\t\t\t%s\t│\t\t\t\t%s\n", row.name, row.of(a), row.of(b))
 	}
-	if plain.Bounded {
-		fmt.Fprintln(s.out, "The time limit ended the run of plain Nomad, so its averages include only the jobs that finished.")
+	if err := w.Flush(); err != nil {
+		return fmt.Errorf("printing the comparison: %w", err)
 	}
-	s.choice(placed)
+	fmt.Fprintf(s.out, "\n%s\n%sGo on: make playground (a cluster to try nomad-pal on) · docs/quick-start.md\n", headline(a, b), a.unfinished())
+	return nil
 }
+
+// sums are the figures of a run over all of its jobs.
+type sums struct {
+	average, p90 time.Duration
+	useful       float64 // work on median GPUs of one node, as a share of the GPU time of the run
+	vain         float64 // share of the run's GPU time that half-placed gangs held
+	late         int     // jobs that had not finished at the end of the run; they count as finished then
+	jobs         int
+	took         time.Duration
+}
+
+func (s *stage) sum(r *replay.Result) sums {
+	all := r.AtLeast(len(s.gpus.All))
+	f := sums{average: all.AvgJCT, p90: r.PercentileAtLeast(0.9), useful: all.Useful, vain: r.HeldShare(len(s.gpus.All)), took: r.Took}
+	f.jobs, f.late = all.Jobs, all.Jobs-all.Finished
+	return f
+}
+
+// seconds marks a time as a lower bound if jobs had not finished.
+func (f sums) seconds(d time.Duration) string {
+	if f.late > 0 {
+		return "≥ " + seconds(d)
+	}
+	return seconds(d)
+}
+
+func (f sums) unfinished() string {
+	if f.late == 0 {
+		return ""
+	}
+	return fmt.Sprintf("Under plain Nomad, %d of %d jobs had not finished after %.0f s. They count as if they had finished then.\n", f.late, f.jobs, f.took.Seconds())
+}
+
+// headline says in one sentence what nomad-pal changed, for the better or worse.
+func headline(plain, placed sums) string {
+	ratio := plain.average.Seconds() / placed.average.Seconds()
+	held := fmt.Sprintf("half-placed gangs held %s of GPU time, now %s", percent(plain.vain), percent(placed.vain))
+	if ratio < 1 {
+		return fmt.Sprintf("Under nomad-pal, jobs finish %.1f times later on average; %s.", 1/ratio, held)
+	}
+	atLeast := ""
+	if plain.late > 0 {
+		atLeast = "at least "
+	}
+	return fmt.Sprintf("Under nomad-pal, jobs finish %s%.1f times sooner on average; %s.", atLeast, ratio, held)
+}
+
+func percent(share float64) string { return fmt.Sprintf("%.0f %%", 100*share) }
+
+func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
 
 // models returns a text with the number of GPUs of each model.
 func (s *stage) models() string {
@@ -107,92 +160,26 @@ func short(model string) string {
 	return strings.TrimPrefix(strings.TrimPrefix(model, "Tesla "), "Quadro ")
 }
 
-// modelOf returns the GPU model on which a job ran; "both" if the job ran on two models, as can
-// happen under plain Nomad.
-func (s *stage) modelOf(j replay.JobResult) (model string) {
-	for _, ids := range j.GPUIDs {
-		for _, id := range ids {
-			if of := short(s.gpus.Model(id)); model == "" || model == of {
-				model = of
-			} else {
-				return "both"
-			}
-		}
+// became returns a job's columns: where it ran last, the PM score of its slowest GPU, and when it
+// was done.
+func (s *stage) became(j replay.JobResult) string {
+	done := "not done"
+	if !j.FinishedAt.IsZero() {
+		done = seconds(j.JCT())
 	}
-	return model
-}
-
-// choice prints the GPU model on which the gangs of each class ran, and why.
-func (s *stage) choice(r *replay.Result) {
-	models := s.gpus.Models()
-	if len(models) != 2 {
-		return
-	}
-	first, second := short(models[0]), short(models[1])
-	ran, others, left := map[pal.AppClass]map[string]int{}, 0, 0
-	for _, j := range r.Jobs {
-		if ran[j.Class] == nil {
-			ran[j.Class] = map[string]int{}
-		}
-		on := s.modelOf(j)
-		ran[j.Class][on]++
-		if on == second {
-			others++
-			if j.LeftFaster {
-				left++
-			}
-		}
-	}
-	var parts []string
-	for _, c := range slices.Sorted(maps.Keys(ran)) {
-		parts = append(parts, fmt.Sprintf("class %s (%.2f × as fast on the %s): %d on %s, %d on %s", c, s.gpus.SpeedOf(models[1], c), second, ran[c][first], first, ran[c][second], second))
-	}
-	fmt.Fprintf(s.out, "Number of gangs on each GPU model under nomad-pal: %s. Of the %d gangs on %s, %d left free %ss to gangs that gain more from this model or fit on no other model. For the other gangs, too few were free, and waiting would have taken longer.\n",
-		strings.Join(parts, "; "), others, second, left, first)
-}
-
-func (s *stage) where(j replay.JobResult) string {
 	if len(j.GPUIDs) == 0 {
-		return "-\t-\t-\t-"
+		return "-\t-\t-\t" + done
 	}
-	byClass := map[int]int{}
-	worst := 0.0
+	models, worst := map[string]bool{}, 0.0
 	for _, ids := range j.GPUIDs {
 		for _, id := range ids {
-			byClass[s.gpus.Class(id, j.Class)]++
+			models[short(s.gpus.Model(id))] = true
 			worst = max(worst, s.gpus.Score(id, j.Class))
 		}
 	}
-	var parts []string
-	for c := 1; c <= 5; c++ {
-		if byClass[c] > 0 {
-			parts = append(parts, fmt.Sprintf("%d:%d", c, byClass[c]))
-		}
+	model := slices.SortedFunc(maps.Keys(models), cmp.Compare[string])[0]
+	if len(models) > 1 {
+		model = "both"
 	}
-	return fmt.Sprintf("%d\t%s\t%s\t%.2f", len(j.GPUIDs), s.modelOf(j), strings.Join(parts, " "), worst)
-}
-
-func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
-
-func completion(j replay.JobResult) string {
-	if j.FinishedAt.IsZero() {
-		return "not finished"
-	}
-	return seconds(j.JCT())
-}
-
-// verify checks that each gang ran on exactly the GPUs that `nomad-pal explain` named.
-func (s *stage) verify(r *replay.Result) error {
-	checked := 0
-	for _, j := range r.Jobs {
-		if j.FinishedAt.IsZero() {
-			return fmt.Errorf("job %q did not finish under the placer", j.ID)
-		}
-		if !slices.Equal(j.Allocated, j.Explained) || len(j.Allocated) != j.GPUs() {
-			return fmt.Errorf("%w: job %q ran on %v, but explain showed %v", errMismatch, j.ID, j.Allocated, j.Explained)
-		}
-		checked += len(j.Allocated)
-	}
-	fmt.Fprintf(s.out, "Checked: all %d gangs ran on exactly the %d GPUs that `explain` shows.\n", len(r.Jobs), checked)
-	return nil
+	return fmt.Sprintf("%d\t%s\t%.2f\t%s", len(j.GPUIDs), model, worst, done)
 }

@@ -71,7 +71,7 @@ func (b beside) cells() []string {
 // simulate counts the runs for which the simulator is close to the measurement, or differs only by
 // chance.
 func (l *line) simulate() {
-	l.SimAvgJCT = l.median(func(r *replay.Result, _ replay.Summary) float64 {
+	l.SimAvgJCT = l.mean(func(r *replay.Result, _ replay.Summary) float64 {
 		if r.Predicted == nil {
 			return 0
 		}

@@ -104,7 +104,7 @@ func (v view) bars(name, title, label string, value func(*line) float64, each fu
 			bar.Low, bar.High = slices.Min(vs), slices.Max(vs)
 		}
 		if l.Finished < float64(v.Jobs) {
-			bar.Note = fmt.Sprintf("(%v of %d finished)", l.Finished, v.Jobs)
+			bar.Note = fmt.Sprintf("(%.4g of %d finished)", l.Finished, v.Jobs)
 		}
 		b.Bars = append(b.Bars, bar)
 	}
@@ -112,8 +112,8 @@ func (v view) bars(name, title, label string, value func(*line) float64, each fu
 }
 
 func (v view) avgJCT() plot.Figure {
-	b := v.bars("replay-avg-jct", "Average job completion time of the finished jobs", "compressed seconds; line: range of the repetitions",
-		func(l *line) float64 { return l.AvgJCT }, func(_ *replay.Result, s replay.Summary) float64 { return s.AvgJCT.Seconds() })
+	b := v.bars("replay-avg-jct", "Average job completion time", "compressed seconds; line: range of the repetitions",
+		func(l *line) float64 { return l.AvgJCT }, avgJCT)
 	for i, l := range v.lines {
 		b.Bars[i].Beside = l.SimAvgJCT
 		if l.SimAvgJCT > 0 {

@@ -164,6 +164,8 @@ func (o options) plainly(s scheduler) play {
 		giveUp = 0
 	}
 	return func(g *replay.GPUs, jobs []replay.Job, seed uint64) (sim.Figures, int, error) {
-		return replay.PredictPlain(jobs, g, penalty, s.algorithm == "spread", giveUp, usualStart+usualEnd, seed)
+		out, err := replay.PredictPlain(jobs, g, penalty, s.algorithm == "spread", giveUp, usualStart+usualEnd, seed)
+		done := slices.DeleteFunc(out.Jobs, func(j sim.JobResult) bool { return j.Finish < 0 })
+		return sim.FiguresOf(done), out.Stuck, err
 	}
 }

@@ -48,7 +48,7 @@ func (v view) sections() []plot.Section {
 		held.Figures = []plot.Figure{f}
 	}
 	return slices.DeleteFunc([]plot.Section{
-		{Title: v.title("Results"), Notes: []string{"Medians over the repetitions and, in parentheses, 95 % confidence intervals of the mean (t distribution), which are wide because each repetition has a different workload; the table above compares runs with the same workload. “All jobs” counts unfinished jobs as if they had finished at the end of their run."},
+		{Title: v.title("Results"), Notes: []string{"Means over the repetitions and, in parentheses, their 95 % confidence intervals (t distribution), which are wide because each repetition has a different workload; the table above compares runs with the same workload. The average JCT includes all jobs; an unfinished job counts as if it had finished at the end of its run."},
 			Table: v.results(), Figures: []plot.Figure{v.avgJCT(), v.jctDistribution(), v.makespan(), v.useful()}},
 		held,
 		{Title: v.title("Queueing by gang size"), Notes: []string{"Median time from submission until all ranks run. For a gang that never started, the time until the end of the run counts, as a lower bound."},
@@ -60,14 +60,14 @@ func (v view) sections() []plot.Section {
 }
 
 func (v view) results() *plot.Table {
-	t := &plot.Table{Head: []string{"scheduler", "runs", "finished", "avg JCT", "all jobs", "geomean JCT", "p50", "p99", "makespan", "useful", "busy"}}
+	t := &plot.Table{Head: []string{"scheduler", "runs", "finished", "avg JCT", "geomean JCT", "p50", "p99", "makespan", "useful", "busy"}}
 	for _, l := range v.lines {
 		ends := [4]string{}
 		if c := l.CI; c != nil {
 			ends = [4]string{interval(c.AvgJCT, 1, 1), interval(c.GeomeanJCT, 1, 1), interval(c.Makespan, 1, 0), interval(c.Useful, 100, 1)}
 		}
-		t.Rows = append(t.Rows, []string{l.title(), fmt.Sprint(l.Repetitions), fmt.Sprintf("%v/%d", l.Finished, v.Jobs),
-			fmt.Sprintf("%.1f s", l.AvgJCT) + ends[0], fmt.Sprintf("≥ %.1f s", l.AvgJCTAll), fmt.Sprintf("%.1f s", l.GeomeanJCT) + ends[1],
+		t.Rows = append(t.Rows, []string{l.title(), fmt.Sprint(l.Repetitions), fmt.Sprintf("%.4g/%d", l.Finished, v.Jobs),
+			fmt.Sprintf("%.1f s", l.AvgJCT) + ends[0], fmt.Sprintf("%.1f s", l.GeomeanJCT) + ends[1],
 			fmt.Sprintf("%.1f s", l.P50), fmt.Sprintf("%.1f s", l.P99), fmt.Sprintf("%.0f s", l.Makespan) + ends[2],
 			fmt.Sprintf("%.1f %%", 100*l.Useful) + ends[3], fmt.Sprintf("%.1f %%", 100*l.Busy)})
 	}

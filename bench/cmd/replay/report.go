@@ -34,7 +34,7 @@ type report struct {
 	Runs        []*line   `json:"runs"`
 }
 
-// line has the results of one scheduler on one population: medians over the repetitions, in
+// line has the results of one scheduler on one population: means over the repetitions, in
 // compressed seconds.
 type line struct {
 	Scheduler   string `json:"scheduler"`
@@ -51,10 +51,9 @@ type line struct {
 	DeadlockedRuns int     `json:"deadlocked_runs"`
 	BoundedRuns    int     `json:"bounded_runs"`
 	GeomeanJCT     float64 `json:"geomean_jct_s"`
-	AvgJCT         float64 `json:"avg_jct_s"`
-	// AvgJCTAll includes unfinished jobs as if they had finished at the end of their run, so it is
-	// a lower bound.
-	AvgJCTAll float64 `json:"avg_jct_all_at_least_s"`
+	// AvgJCT includes all jobs of all repetitions. An unfinished job counts as if it had finished
+	// at the end of its run, so with unfinished jobs AvgJCT is a lower bound.
+	AvgJCT float64 `json:"avg_jct_s"`
 	// AvgJCTLow and AvgJCTHigh are the averages of the fastest and the slowest repetition.
 	AvgJCTLow  float64 `json:"avg_jct_low_s"`
 	AvgJCTHigh float64 `json:"avg_jct_high_s"`
@@ -179,24 +178,23 @@ func (l *line) of(seed uint64) *replay.Result {
 	return nil
 }
 
-// summarize computes the line's figures, most of them medians over the repetitions.
+// summarize computes the line's figures: means over the repetitions.
 func (l *line) summarize(r *report) {
 	l.Repetitions = len(l.Raw)
-	median := l.median
-	l.Finished = median(func(_ *replay.Result, s replay.Summary) float64 { return float64(s.Finished) })
-	l.GeomeanJCT, l.AvgJCT, l.Makespan, l.Useful = median(geomeanJCT), median(avgJCT), median(makespan), median(useful)
-	l.AvgJCTAll = median(func(r *replay.Result, _ replay.Summary) float64 { return r.AvgJCTAtLeast().Seconds() })
-	l.Busy = median(func(_ *replay.Result, s replay.Summary) float64 { return s.Utilization })
-	l.P50 = median(func(r *replay.Result, _ replay.Summary) float64 { return percentile(r, 0.5) })
-	l.P99 = median(func(r *replay.Result, _ replay.Summary) float64 { return percentile(r, 0.99) })
-	l.HalfPlaced = median(func(r *replay.Result, _ replay.Summary) float64 { return r.HalfPlaced.Seconds() })
-	l.HeldGPU = median(func(r *replay.Result, _ replay.Summary) float64 { return r.HeldInVain.Seconds() })
-	l.HeldShare = median(func(r *replay.Result, _ replay.Summary) float64 { return r.HeldShare(l.gpus) })
-	l.Deadlocked = median(func(r *replay.Result, _ replay.Summary) float64 { return r.Deadlocked.Seconds() })
+	mean := l.mean
+	l.Finished = mean(func(_ *replay.Result, s replay.Summary) float64 { return float64(s.Finished) })
+	l.GeomeanJCT, l.AvgJCT, l.Makespan, l.Useful = mean(geomeanJCT), mean(avgJCT), mean(makespan), mean(useful)
+	l.Busy = mean(func(_ *replay.Result, s replay.Summary) float64 { return s.Utilization })
+	l.P50 = mean(func(r *replay.Result, _ replay.Summary) float64 { return percentile(r, 0.5) })
+	l.P99 = mean(func(r *replay.Result, _ replay.Summary) float64 { return percentile(r, 0.99) })
+	l.HalfPlaced = mean(func(r *replay.Result, _ replay.Summary) float64 { return r.HalfPlaced.Seconds() })
+	l.HeldGPU = mean(func(r *replay.Result, _ replay.Summary) float64 { return r.HeldInVain.Seconds() })
+	l.HeldShare = mean(func(r *replay.Result, _ replay.Summary) float64 { return r.HeldShare(l.gpus) })
+	l.Deadlocked = mean(func(r *replay.Result, _ replay.Summary) float64 { return r.Deadlocked.Seconds() })
 	l.simulate()
 	l.Overhead = l.overhead()
 	l.Waits = l.waits(r)
-	l.HalvedShare = median(func(r *replay.Result, _ replay.Summary) float64 { return r.HalvedShare() })
+	l.HalvedShare = mean(func(r *replay.Result, _ replay.Summary) float64 { return r.HalvedShare() })
 	l.count()
 	avgs := l.each(avgJCT)
 	l.AvgJCTLow, l.AvgJCTHigh = slices.Min(avgs), slices.Max(avgs)
@@ -222,14 +220,18 @@ func (l *line) count() {
 	}
 }
 
-func avgJCT(_ *replay.Result, s replay.Summary) float64     { return s.AvgJCT.Seconds() }
+func avgJCT(r *replay.Result, _ replay.Summary) float64     { return r.AvgJCTAtLeast().Seconds() }
 func geomeanJCT(_ *replay.Result, s replay.Summary) float64 { return s.GeomeanJCT.Seconds() }
 func makespan(_ *replay.Result, s replay.Summary) float64   { return s.Makespan.Seconds() }
 func useful(_ *replay.Result, s replay.Summary) float64     { return s.Useful }
 
-// median returns a figure's median over the repetitions.
-func (l *line) median(f func(*replay.Result, replay.Summary) float64) float64 {
-	return replay.Median(l.each(f))
+// mean returns a figure's mean over the repetitions.
+func (l *line) mean(f func(*replay.Result, replay.Summary) float64) float64 {
+	sum := 0.0
+	for _, x := range l.each(f) {
+		sum += x / float64(len(l.Raw))
+	}
+	return sum
 }
 
 // each returns one figure for each repetition.

@@ -13,7 +13,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/plot"
 )
 
-// waits has the total times for which a line's gangs did not run, as medians over its repetitions,
+// waits has the total times for which a line's gangs did not run, as means over its repetitions,
 // in compressed seconds.
 type waits struct {
 	Avg     float64 `json:"avg_s"`
@@ -31,7 +31,7 @@ type waits struct {
 func (l *line) waits(r *report) waits {
 	maxWait := time.Duration(float64(cmp.Or(time.Duration(r.MaxWaitS*float64(time.Second)), queue.DefaultMaxWait)) / cmp.Or(r.Compress, 1))
 	of := func(f func(replay.Waits) float64) float64 {
-		return l.median(func(raw *replay.Result, _ replay.Summary) float64 {
+		return l.mean(func(raw *replay.Result, _ replay.Summary) float64 {
 			return f(raw.Waits(maxWait, queue.DefaultOverdueShare, l.gpus))
 		})
 	}
