@@ -13,14 +13,14 @@ import (
 // TestReadmeFigures: the figures of README's results are those of bench/results.
 func TestReadmeFigures(t *testing.T) {
 	readme := read(t, "README.md")
+	plain30, plain10, ours := replayed(t, "nomad-binpack-retry30m", 1), replayed(t, "nomad-binpack-retry10m", 1), replayed(t, "pal-default", 1)
+	noOutlier30, noOutlier10, noOutlier := replayed(t, "nomad-binpack-retry30m", 0), replayed(t, "nomad-binpack-retry10m", 0), replayed(t, "pal-default", 0)
 	for row, figures := range map[string]string{
-		"| Simulated: four workloads":        simulated(t, "nomad", "%.2f | %.2f; %.2f if jobs may be stopped"),
-		"| The same, but plain Nomad's":      simulated(t, "nomad, rendezvous 30 min", "%.2f | %.2f; %.2f"),
-		"| Real Nomad, 64 emulated GPUs":     replayed(t, "avg_jct_s", 1, "%.1f s | %.1f s"),
-		"| The same: share of GPU time":      replayed(t, "held_in_vain", 100, "%.2g %% | %.1g %%"),
-		"| Real Nomad server, 1,000 sim":     scaled(t, 1000),
-		"| The same with 10,000 nodes":       scaled(t, 10000),
-		"measured on " + replayDate(t) + ".": "",
+		"| Average completion time of 300 jobs": fmt.Sprintf("| %.1f s (%.1f s) | %.1f s |", plain30.AvgJCT, plain10.AvgJCT, ours.AvgJCT),
+		"| GPU time held by half-placed gangs":  fmt.Sprintf("| %.0f %% (%.0f %%) | %.2f %% |", 100*plain30.Held, 100*plain10.Held, 100*ours.Held),
+		"| Gangs placed per second on 1,000":    scaled(t, 1000),
+		"GPUs is an outlier; ":                  fmt.Sprintf("%.1f s (%.1f s) and %.1f s.", noOutlier30.AvgJCT, noOutlier10.AvgJCT, noOutlier.AvgJCT),
+		"Three workloads of 100 jobs":           "measured on " + replayDate(t),
 	} {
 		_, rest, ok := strings.Cut(readme, row)
 		line, _, _ := strings.Cut(rest, "\n")
@@ -37,33 +37,30 @@ func results(t *testing.T, name string, into any) {
 	}
 }
 
-// simulated returns the average JCTs of plain Nomad, and of nomad-pal without and with preemption.
-func simulated(t *testing.T, plain, format string) string {
-	var rs []struct {
-		Scenario, Variant string
-		Average           float64 `json:"avg_jct"`
-	}
-	results(t, "policies.json", &rs)
-	of := map[string]float64{}
-	for _, r := range rs {
-		if r.Scenario == "base" {
-			of[r.Variant] = r.Average
-		}
-	}
-	return fmt.Sprintf(format, of[plain], of["ours without preemption"], of["ours with preemption"])
+// line has the figures of one scheduler without preemption. All jobs count.
+type line struct {
+	Scheduler   string
+	Preemption  bool
+	Outliers    int
+	Repetitions int
+	AvgJCT      float64 `json:"avg_jct_s"`
+	Held        float64 `json:"held_in_vain"`
 }
 
-// replayed returns a figure of plain Nomad and of nomad-pal without preemption, with an outlier.
-func replayed(t *testing.T, field string, factor float64, format string) string {
-	var r struct{ Runs []map[string]any }
+func replayed(t *testing.T, scheduler string, outliers int) line {
+	t.Helper()
+	var r struct {
+		Jobs int
+		Runs []line
+	}
 	results(t, "replay.json", &r)
-	of := map[any]float64{}
-	for _, run := range r.Runs {
-		if run["population"] == "1 outlier" && run["preemption"] == false {
-			of[run["scheduler"]] = run[field].(float64) * factor
+	for _, l := range r.Runs {
+		if l.Scheduler == scheduler && l.Outliers == outliers && !l.Preemption && r.Jobs*l.Repetitions == 300 {
+			return l
 		}
 	}
-	return fmt.Sprintf(format, of["nomad-binpack-retry30m"], of["pal-default"])
+	t.Fatalf("replay.json has no 300 jobs under %s", scheduler)
+	return line{}
 }
 
 func replayDate(t *testing.T) string {

@@ -1,6 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
+//go:build prose
+
 package deps
 
 import (

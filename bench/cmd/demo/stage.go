@@ -66,14 +66,14 @@ func counts(m map[int]int) string {
 	return strings.Join(parts, ", ")
 }
 
-// compare prints the last screen, for a terminal of 120 × 40: what became of each job, the sums, and
+// compare prints the last screen, for a terminal of 120 × 40: the outcome of each job, the sums, and
 // how to go on.
 func (s *stage) compare(plain, placed *replay.Result) error {
 	w := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "\t\t\t│\tplain Nomad\t\t\t\t│\tnomad-pal\t\t\t")
 	fmt.Fprintln(w, "JOB\tCLASS\tGPUS\t│\tNODES\tMODEL\tSLOWEST\tDONE AFTER\t│\tNODES\tMODEL\tSLOWEST\tDONE AFTER")
 	for i, p := range plain.Jobs {
-		fmt.Fprintf(w, "%s\t%s\t%d\t│\t%s\t│\t%s\n", p.ID, p.Class, p.GPUs(), s.became(p), s.became(placed.Jobs[i]))
+		fmt.Fprintf(w, "%s\t%s\t%d\t│\t%s\t│\t%s\n", p.ID, p.Class, p.GPUs(), s.outcome(p), s.outcome(placed.Jobs[i]))
 	}
 	fmt.Fprintln(w, "\t\t\t│\t\t\t\t\t│\t\t\t")
 	a, b := s.sum(plain), s.sum(placed)
@@ -160,9 +160,9 @@ func short(model string) string {
 	return strings.TrimPrefix(strings.TrimPrefix(model, "Tesla "), "Quadro ")
 }
 
-// became returns a job's columns: where it ran last, the PM score of its slowest GPU, and when it
+// outcome returns a job's columns: where it ran last, the PM score of its slowest GPU, and when it
 // was done.
-func (s *stage) became(j replay.JobResult) string {
+func (s *stage) outcome(j replay.JobResult) string {
 	done := "not done"
 	if !j.FinishedAt.IsZero() {
 		done = seconds(j.JCT())

@@ -40,19 +40,19 @@ func (v view) held() (f plot.Figure, ok bool) {
 	n := float64(v.GPUs)
 	return plot.Areas{
 		Name: "replay-held" + v.suffix, Title: v.title("What the GPUs do"), X: plot.Axis{Label: "seconds after the first submission, compressed"},
-		Y: plot.Axis{Label: "GPUs", Ticks: []float64{0, n / 4, n / 2, 3 * n / 4, n}}, Bands: []plot.Band{{Name: "run a gang", Colour: plot.Good}, {Name: "held in vain: ranks wait for the rest of their gang", Colour: plot.Bad}},
-		Panels: []plot.Panel{v.panel(theirs, a), v.panel(ours, b)},
+		Y: plot.Axis{Label: "GPUs", Ticks: []float64{0, n / 4, n / 2, 3 * n / 4, n}}, Bands: []plot.Band{{Name: "run a gang", Colour: plot.Good}, {Name: "held in vain: wait for the rest of the gang", Colour: plot.Bad}},
+		Panels: []plot.Panel{v.panel("plain Nomad", a), v.panel("nomad-pal", b)},
 	}.Figure(), true
 }
 
-func (v view) panel(l *line, r *replay.Result) plot.Panel {
+func (v view) panel(under string, r *replay.Result) plot.Panel {
 	s := r.Summarize(v.GPUs)
-	p := plot.Panel{Title: fmt.Sprintf("%s: all %d jobs done after %.0f s", l.title(), s.Jobs, s.Makespan.Seconds())}
+	p := plot.Panel{Title: fmt.Sprintf("Under %s: all %d jobs done after %.0f s", under, s.Jobs, s.Makespan.Seconds())}
 	if s.Finished < s.Jobs {
-		p.Title = fmt.Sprintf("%s: %d of %d jobs never finish", l.title(), s.Jobs-s.Finished, s.Jobs)
+		p.Title = fmt.Sprintf("Under %s: deadlock, %d of %d jobs never finish", under, s.Jobs-s.Finished, s.Jobs)
 	}
 	if s.Finished < s.Jobs && !r.Stuck {
-		p.Title = fmt.Sprintf("%s: %d of %d jobs not finished after %.0f s", l.title(), s.Jobs-s.Finished, s.Jobs, r.Took.Seconds())
+		p.Title = fmt.Sprintf("Under %s: %d of %d jobs not finished after %.0f s", under, s.Jobs-s.Finished, s.Jobs, r.Took.Seconds())
 	}
 	for _, m := range r.Timeline {
 		p.At = append(p.At, m.At.Seconds())
