@@ -22,12 +22,17 @@ export CGO_CFLAGS := -O2 -g -Wno-deprecated-declarations
 ##@ Use
 
 .PHONY: playground
-playground: build nomad ## Start a cluster that stays up until Ctrl-C: real Nomad, emulated GPUs, the placer and its page; prints commands to try
+playground: binaries ## Start a cluster that stays up until Ctrl-C: real Nomad, emulated GPUs, the placer and its page; prints commands to try
 	$(BIN)/playground -nomad $$(cat build/nomad.path) -bin $(BIN)
 
 .PHONY: demo
-demo: build nomad ## Run one job mix on real Nomad with emulated GPUs of measured variability: under plain Nomad, then under the placer; prints both side by side
+demo: binaries ## Run one job mix on real Nomad with emulated GPUs of measured variability: under plain Nomad, then under the placer; prints both side by side
 	$(BIN)/demo -nomad $$(cat build/nomad.path) -bin $(BIN)
+
+# binaries builds ours and Nomad's side by side: where both must be built, one compiles while the other links.
+.PHONY: binaries
+binaries:
+	+@$(MAKE) --no-print-directory -j2 build nomad
 
 .PHONY: build
 build: ## Build the binaries into build/bin

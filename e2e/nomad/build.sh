@@ -96,12 +96,14 @@ trap cleanup EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-say "building $version into $cache (once; 2 to 5 minutes on 2 cores)"
+say "building $version into $cache (once; about 10 minutes on 2 idle cores)"
 start=$SECONDS
 step() { say "$1, $((SECONDS - start)) s"; }
 
-# Listing first: it downloads the modules that the build needs, and afterwards the number of packages is known.
-go list -deps github.com/hashicorp/nomad >"$work/packages" 2>"$work/download.log" 9>&- &
+# Listing first: it downloads the modules that the build needs, and afterwards we know how many packages are not yet in
+# Go's cache.
+go list -deps -tags hashicorpmetrics -f '{{if .Stale}}{{.ImportPath}}{{end}}' github.com/hashicorp/nomad \
+  >"$work/packages" 2>"$work/download.log" 9>&- &
 build_pid=$!
 tick() { # tick TEXT prints TEXT's output about every 10 s until the background process ends
   local next=$((SECONDS + 10))
@@ -117,13 +119,17 @@ downloading() { echo "downloading modules"; }
 tick downloading
 wait "$build_pid" || { cat "$work/download.log" >&2; say "downloading the modules of $version failed"; exit 1; }
 
-total=$(wc -l <"$work/packages")
+total=$(grep -c . "$work/packages" || true)
 step "modules are here, compiling $total packages"
 # -v lists each package as it is compiled. No -trimpath: the nested test modules then share the compiled packages.
 go build -v -tags hashicorpmetrics -ldflags '-s -w' -o "$work/nomad" github.com/hashicorp/nomad \
   >"$work/build.log" 2>&1 9>&- &
 build_pid=$!
-compiling() { echo "compiled $(wc -l <"$work/build.log") of $total packages (packages in Go's cache are not counted)"; }
+compiling() {
+  local done
+  done=$(wc -l <"$work/build.log")
+  if [ "$done" -ge "$total" ]; then echo "100 % compiled, linking"; else echo "$((100 * done / total)) % compiled ($done of $total packages)"; fi
+}
 tick compiling
 wait "$build_pid" || { tail -n 40 "$work/build.log" >&2; say "building $version failed"; exit 1; }
 build_pid=
