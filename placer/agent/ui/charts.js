@@ -31,16 +31,18 @@ function columns(all, series, how) {
     const t = Date.parse(x.at) / 1000;
     if (last && t - last > how.gap) { out[0].push(last + how.next); for (const c of out.slice(1)) c.push(null); }
     out[0].push(last = t);
-    series.forEach((one, i) => out[i + 1].push(one.of(x)));
+    series.forEach((one, i) => out[i + 1].push(one.of(x) ?? null));
   }
   return out;
 }
 
-// said describes a chart in words, for screen readers.
+// said describes a chart in words, for screen readers. A sample may lack a value.
 function said(all, series) {
   return `Since ${when(all[0].at)}: ` + series.map(one => {
-    const v = all.map(one.of), low = Math.min(...v), high = Math.max(...v), say = n => n.toLocaleString("en");
-    return `${one.name} ${low === high ? "always " + say(low) : `${say(low)} to ${say(high)}, now ${say(v.at(-1))}`}`;
+    const values = all.map(x => one.of(x) ?? null), known = values.filter(v => v !== null), say = v => v === null ? "unknown" : v.toLocaleString("en");
+    if (!known.length) return `${one.name} unknown`;
+    const low = Math.min(...known), high = Math.max(...known), now = values.at(-1);
+    return `${one.name} ${low === high && low === now ? "always " + say(low) : `${say(low)} to ${say(high)}, now ${say(now)}`}`;
   }).join("; ") + ".";
 }
 
@@ -88,7 +90,7 @@ export function chart(title, series, {top = 0, ratios, how = minutes} = {}) {
       ...(zoned && {tzDate: t => uPlot.tzDate(new Date(t * 1000), zoned)}),
       cursor: {drag: {x: false, y: false}, y: false, points: {show: false}, ...(how === minutes && {sync: {key: "day"}})},
       scales: {x: {time: true, range: (_, from, to) => how === minutes ? [from, Math.max(to, from + how.span, Date.now() / 1000)] : [Math.min(from, to - how.span), to]},
-        y: {range: (_, low, high) => ratios ? [Math.min(1, low) - .05, Math.max(1, high) + .05] : [0, Math.max(1, high * 1.08, top)]},
+        y: {range: (_, low, high) => ratios ? [Math.min(1, low ?? 1) - .05, Math.max(1, high ?? 1) + .05] : [0, Math.max(1, high * 1.08, top)]},
         right: {range: (_, low, high) => [0, Math.max(4, high * 1.08)]}},
       axes: [{...axis, grid: {show: false}, size: 22, gap: 4, space: how.space ?? 70, ...(how.incrs && {incrs: how.incrs}), values: (u, ts) => ts.map(t => label(u, t))},
         {...axis, ...upright, incrs: ratios ? [.05, .1, .2, .5, ...steps] : steps},

@@ -121,25 +121,26 @@ export function range(from, to) {
 export const expected = j => j.start_to ? range(j.start_from, j.start_to) : "";
 
 // Requests carry the reader's token. get asks with stale: it accepts a snapshot that is a second old, because the
-// stream tells the page of each later change.
+// stream tells the page of each later change. An empty list may arrive as null.
 export const token = {get: () => sessionStorage.getItem("token") || "", set: t => sessionStorage.setItem("token", t)};
 class Refused extends Error { constructor(status, text) { super(text); this.status = status; } }
 export async function ask(path, options = {}) {
-  const r = await fetch(path, {...options, headers: token.get() ? {"X-Nomad-Token": token.get()} : {}});
+  const r = await fetch(path, {...options, headers: token.get() ? {"X-Nomad-Token": token.get()} : {}})
+    .catch(e => { throw new Refused(0, `The agent did not answer (${e.message}).`); });
   if (!r.ok) throw new Refused(r.status, (await r.text()).trim() || r.statusText);
   return r;
 }
 export async function get(path) {
-  const answer = await (await ask(path + (path.includes("?") ? "&" : "?") + "stale=true")).json();
+  const answer = await (await ask(path + (path.includes("?") ? "&" : "?") + "stale=true")).json() ?? [];
   if (path.startsWith("/v1/gpus?")) for (const g of answer) places.set(g.id, `GPU ${g.index}`);
   return answer;
 }
 export const query = q => new URLSearchParams(Object.entries(q).filter(([, v]) => v !== "" && v !== undefined && v !== false)).toString();
 
-// failed shows why a request failed, and what to do. Without an answer, fetch throws a TypeError with the browser's text.
+// failed shows why a request failed, and what to do.
 export function failed(e) {
   const more = e.status === 403 ? [" ", h("button", {onclick: () => document.dispatchEvent(new CustomEvent("token", {detail: e.message}))}, "Give another token")] : [];
-  return h("p", {className: "alert", role: "alert"}, e instanceof TypeError ? `The agent did not answer (${e.message}).` : e.message, more);
+  return h("p", {className: "alert", role: "alert"}, e.message, more);
 }
 
 // colourOf returns a job's colour. It depends only on the job's name, so it is the same on all pages. White text on
