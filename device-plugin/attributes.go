@@ -87,6 +87,7 @@ func (v *view) group(kind, name string, devices []gpu.Device) *device.DeviceGrou
 	set.platform(v.inv, devices)
 	set.sharing(v.forms[devices[0].ID], devices)
 	v.membership(set, all)
+	set.indexes(devices)
 	v.topology(set, all)
 	v.variability(set, all, devices)
 	g.Attributes = set
@@ -207,6 +208,17 @@ func (v *view) membership(a attributes, all []instance) {
 		unkept = append(unkept, fmt.Sprintf("%s: %v", what, v.unkept[what]))
 	}
 	a.text(attr.Unkept, strings.Join(unkept, "; "))
+}
+
+// indexes publishes nvidia-smi's numbers of the devices, as far as they are known.
+func (a attributes) indexes(ds []gpu.Device) {
+	numbers := map[string]int{}
+	for _, d := range ds {
+		if d.Slot().Index != nil {
+			numbers[d.ID] = d.Index
+		}
+	}
+	a.text(attr.Indexes, attr.FormatIndexes(numbers))
 }
 
 // topology publishes which instances are close to each other.

@@ -72,6 +72,7 @@ func (s *store) saveInventory(inv gpu.Inventory) error {
 	inv.Devices = slices.Clone(inv.Devices)
 	for i := range inv.Devices {
 		d := &inv.Devices[i]
+		d.Remembered = d.Remembered || d.Signals.Unlisted
 		d.Signals, d.Unusable, d.Key, d.Times, d.Rates = gpu.Signals{}, "", "", nil, nil
 	}
 	data, err := json.MarshalIndent(inv, "", "  ")
@@ -95,7 +96,7 @@ func (s *store) loadInventory() (gpu.Inventory, error) {
 		return gpu.Inventory{}, err
 	}
 	for i := range inv.Devices {
-		inv.Devices[i].Signals = gpu.Signals{Unanswered: true}
+		inv.Devices[i].Signals, inv.Devices[i].Remembered = gpu.Signals{Unanswered: true}, true
 	}
 	return inv, nil
 }
@@ -173,10 +174,9 @@ func (p *Plugin) siblings(id string) []string {
 	return slices.DeleteFunc(p.named(devices[i].Parent), func(other string) bool { return other == id })
 }
 
-// StoredDevices returns the sorted ids that the plugin with this state directory last published: of
-// GPUs, of MIG instances, and of the GPUs that have the instances. StoredDevices returns an error
-// if no plugin has used the directory.
-func StoredDevices(dir string) ([]string, error) {
+// StoredDevices returns the GPUs and MIG instances that the plugin with this state directory last
+// published. StoredDevices returns an error if no plugin has used the directory.
+func StoredDevices(dir string) ([]gpu.Device, error) {
 	var inv gpu.Inventory
 	found, err := statedir.Dir(dir).Read(inventoryFile, &inv)
 	if err != nil {
@@ -185,12 +185,7 @@ func StoredDevices(dir string) ([]string, error) {
 	if !found {
 		return nil, fmt.Errorf("reading state: no plugin has stored its GPUs in %q: is this the plugin's state_dir?", dir)
 	}
-	var ids []string
-	for _, d := range inv.Devices {
-		ids = append(ids, d.ID, d.Physical())
-	}
-	slices.Sort(ids)
-	return slices.Compact(ids), nil
+	return inv.Devices, nil
 }
 
 // MissingGPUs returns the sorted ids of GPUs in the stored list that a scan did not find.

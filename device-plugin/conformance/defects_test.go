@@ -70,6 +70,28 @@ func TestU05BusIDAsSysfsSpellsIt(t *testing.T) {
 	}
 }
 
+// The numbers of GPUs are nvidia-smi's, whatever the order of UUIDs. A GPU that the driver no longer
+// lists has no number, because the driver may give its number to another GPU.
+func TestIndexesAreTheDrivers(t *testing.T) {
+	ours(t)
+	state := nvmltest.H200(3)
+	for i := range 3 {
+		state.Set(fmt.Sprintf("gpu%d", i), "uuid", nvmltest.UUID(9-i))
+	}
+	w := start(t, state, fast)
+	s := w.fingerprint()
+	want := fmt.Sprintf("string %s=2,%s=1,%s=0", nvmltest.UUID(7), nvmltest.UUID(8), nvmltest.UUID(9))
+	if got := attribute(s.until("three GPUs", listed(3))[0], "unique.gpu_indexes"); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	delete(w.state, "gpu2")
+	w.write()
+	want = fmt.Sprintf("string %s=1,%s=0", nvmltest.UUID(8), nvmltest.UUID(9))
+	s.until("no number of the lost GPU", func(groups []*device.DeviceGroup) bool {
+		return len(groups) == 1 && attribute(groups[0], "unique.gpu_indexes") == want
+	})
+}
+
 func TestU06StatesAreWords(t *testing.T) {
 	w := start(t, nvmltest.H200(1), fast)
 	g := w.fingerprint().until("a GPU", listed(1))[0]

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
 // Inventory is the result of one scan of a backend.
@@ -101,6 +102,7 @@ type Device struct {
 	Virtual                    bool   // a virtual GPU: a share of a GPU, in a virtual machine
 
 	Index      int    // the GPU's number in nvidia-smi; may change at a boot
+	Remembered bool   // not listed by the latest scan, so Index may be another GPU's now
 	Minor      int    // N of /dev/nvidiaN; -1 unknown
 	BusID      string // as sysfs writes it: 0000:1a:00.0
 	NUMANode   int    // -1 unknown
@@ -148,6 +150,16 @@ func Sort(ds []Device) {
 
 // Physical returns the UUID of the device's physical GPU.
 func (d *Device) Physical() string { return cmp.Or(d.Parent, d.ID) }
+
+// Slot returns the device's place in the machine. The index of a GPU that the driver does not list
+// now is unknown, because the driver can give its number to another GPU.
+func (d *Device) Slot() attr.Slot {
+	s := attr.Slot{BusID: d.BusID}
+	if !d.Remembered && !d.Signals.Unlisted {
+		s.Index = &d.Index
+	}
+	return s
+}
 
 // Is reports whether the id names the device or its physical GPU.
 func (d *Device) Is(id string) bool { return id == d.ID || id == d.Physical() }

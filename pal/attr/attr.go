@@ -61,6 +61,8 @@ const (
 	Sharing     = "sharing"
 	Replicas    = "replicas"
 	MemoryTotal = "memory_total"
+	// Indexes (String) has nvidia-smi's number of each GPU: see [FormatIndexes].
+	Indexes = "unique.gpu_indexes"
 	// FabricClique (String) is "<cluster uuid>.<clique id>" on multi-node NVLink.
 	FabricClique = "fabric_clique"
 )

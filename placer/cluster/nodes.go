@@ -110,6 +110,40 @@ func GPUDevices(n *api.Node) []*api.NodeDeviceResource {
 	return out
 }
 
+// SlotsOf returns where each instance of a group is in its node.
+func SlotsOf(d *api.NodeDeviceResource) map[string]attr.Slot {
+	indexes, out := attr.ParseIndexes(TextOf(d, attr.Indexes)), make(map[string]attr.Slot, len(d.Instances))
+	for _, in := range d.Instances {
+		slot := attr.Slot{BusID: attr.BusID(busID(in))}
+		if index, ok := indexes[attr.GPUOf(in.ID)]; ok {
+			slot.Index = &index
+		}
+		out[in.ID] = slot
+	}
+	return out
+}
+
+// SameSlots reports whether two versions of a group with the same instances have them in the same
+// slots.
+func SameSlots(a, b *api.NodeDeviceResource) bool {
+	return TextOf(a, attr.Indexes) == TextOf(b, attr.Indexes) && maps.Equal(busIDs(a), busIDs(b))
+}
+
+func busIDs(d *api.NodeDeviceResource) map[string]string {
+	out := make(map[string]string, len(d.Instances))
+	for _, in := range d.Instances {
+		out[in.ID] = busID(in)
+	}
+	return out
+}
+
+func busID(in *api.NodeDevice) string {
+	if in.Locality == nil {
+		return ""
+	}
+	return in.Locality.PciBusID
+}
+
 // eachGPU splits a group with the parts of shared GPUs into one group per GPU, ordered by GPU id.
 // eachGPU does not split other groups.
 func eachGPU(d *api.NodeDeviceResource) (groups []*api.NodeDeviceResource) {

@@ -482,7 +482,7 @@ func sameDrain(a, b *api.DrainStrategy) bool {
 
 func sameDevice(a, b *api.NodeDeviceResource) bool {
 	return slices.EqualFunc(a.Instances, b.Instances, func(x, y *api.NodeDevice) bool {
-		return x.ID == y.ID && x.Healthy == y.Healthy && x.HealthDescription == y.HealthDescription
+		return x.ID == y.ID && x.Healthy == y.Healthy && x.HealthDescription == y.HealthDescription && busID(x) == busID(y)
 	}) && maps.EqualFunc(a.Attributes, b.Attributes, func(x, y *api.Attribute) bool { return reflect.DeepEqual(x, y) })
 }
 

@@ -51,6 +51,7 @@ type Ledger struct {
 	without []cluster.JobKey
 	Nodes   []*api.Node                // in the order of Cluster's nodes
 	Devices []*api.NodeDeviceResource  // in the order of Cluster's device groups
+	Slots   []attr.Slot                // where each GPU is in its node, in the order of Cluster's GPUs
 	NodeOf  map[string]int             // node id → index
 	InRack  map[string]int             // rack → number of its nodes
 	owner   []cluster.JobKey           // per GPU: the job that holds it, or to which it is promised
@@ -183,6 +184,10 @@ func (v *Ledger) deviceGroup(n *api.Node, d *api.NodeDeviceResource) pal.DeviceG
 		g.GPUs = append(g.GPUs, u)
 	}
 	slices.SortFunc(g.GPUs, func(a, b pal.GPU) int { return strings.Compare(a.ID, b.ID) })
+	slots := cluster.SlotsOf(d)
+	for _, u := range g.GPUs {
+		v.Slots = append(v.Slots, slots[u.ID])
+	}
 	return g
 }
 

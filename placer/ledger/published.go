@@ -64,7 +64,7 @@ func (p published) rate(u *pal.GPU) {
 // samePublished reports whether two versions of a device group publish the same data about their
 // GPUs.
 func samePublished(a, b *api.NodeDeviceResource) bool {
-	return maps.Equal(degradations(a), degradations(b)) && givenText(a) == givenText(b)
+	return maps.Equal(degradations(a), degradations(b)) && givenText(a) == givenText(b) && cluster.SameSlots(a, b)
 }
 
 // degradations maps the ids of degraded GPUs to the reasons why they are degraded. The reason is

@@ -5,6 +5,7 @@ package query
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -25,8 +26,14 @@ type GPU struct {
 	Node   string `json:"node"`           // its node's name
 	Rack   string `json:"rack,omitempty"` // its node's rack, if known
 	NodeID string `json:"node_id"`        // its node's id
-	Index  int    `json:"index"`          // the GPU's number within its node, from 0
-	Device string `json:"device"`         // device group: vendor/type/name
+	// Index is nvidia-smi's number of the GPU within its node; absent if the device plugin does not
+	// publish the number. The parts of a shared GPU, and MIG instances, have their GPU's number.
+	Index *int `json:"index,omitempty"`
+	// BusID is the GPU's PCI address; absent if the device plugin does not publish the address.
+	BusID string `json:"bus_id,omitempty"`
+	// Position is the GPU's place among the GPUs of its node on the page's map, from 0.
+	Position int    `json:"position"`
+	Device   string `json:"device"` // device group: vendor/type/name
 	// State is unhealthy, quarantined, allocated, unavailable or free: the first that applies.
 	State   model.GPUState `json:"state"`
 	Healthy bool           `json:"healthy"` // the device plugin reports the GPU as healthy
@@ -104,7 +111,7 @@ func (s *Snapshot) SomeGPUs(f GPUFilter) []GPU {
 		if len(f.Nodes) > 0 && !slices.Contains(f.Nodes, node.Name) && !slices.Contains(f.Nodes, node.ID) && !slices.Contains(f.Nodes, unique[n]) {
 			continue
 		}
-		for index, i := range gpus {
+		for position, i := range s.order(gpus) {
 			if f.Most > 0 && len(out) == f.Most {
 				return out
 			}
@@ -115,7 +122,7 @@ func (s *Snapshot) SomeGPUs(f GPUFilter) []GPU {
 				continue
 			}
 			g := s.gpu(i, unhealthy)
-			g.NodeID, g.Index, g.Uncapped, g.HeldSince = node.ID, index, uncapped(i), heldSince(i)
+			g.NodeID, g.Position, g.Uncapped, g.HeldSince = node.ID, position, uncapped(i), heldSince(i)
 			out = append(out, g)
 		}
 	}
@@ -197,6 +204,7 @@ func (s *Snapshot) gpu(i int, unhealthy map[string]string) GPU {
 		Unhealthy: unhealthy[u.ID], Unavailable: s.m.View.Unavailable(i), Degraded: u.Degraded, OutlierFor: s.m.OutlierFor(i),
 		PMScores: map[pal.AppClass]pal.PMScore{}, Classes: map[pal.AppClass]uint8{}, Quarantine: s.quarantineOf(u.ID),
 	}
+	g.Index, g.BusID = s.m.View.Slots[i].Index, s.m.View.Slots[i].BusID
 	g.Window, g.WindowFor = s.windowOf(i)
 	if o := s.m.View.Owner(i); o != (cluster.JobKey{}) {
 		g.Job = o.String()
@@ -308,6 +316,8 @@ type MapRack struct {
 type MapNode struct {
 	Name string `json:"name"`
 	GPUs int    `json:"gpus"`
+	// Indexes are nvidia-smi's numbers of the GPUs, or empty if the number of a GPU is unknown.
+	Indexes []int `json:"indexes,omitempty"`
 }
 
 const mapRackNodes = 32
@@ -330,14 +340,14 @@ func (s *Snapshot) Map() *Map {
 	m := &Map{Racks: []MapRack{}, Cells: make([]Cell, 0, c.NumGPUs())}
 	last := "" // the rack of the last entry of m.Racks
 	for _, n := range order {
-		node := c.Node(n)
+		node, mine := c.Node(n), s.order(gpus[n])
 		if r := len(m.Racks) - 1; r < 0 || m.Racks[r].Datacenter != node.Datacenter || last != node.Rack || node.Rack == "" && len(m.Racks[r].Nodes) == mapRackNodes {
 			m.Racks = append(m.Racks, MapRack{Name: cmp.Or(node.Rack, "no rack ("+unique[n]+" …)"), Datacenter: node.Datacenter})
 			last = node.Rack
 		}
 		r := &m.Racks[len(m.Racks)-1]
-		r.Nodes = append(r.Nodes, MapNode{unique[n], len(gpus[n])})
-		for _, i := range gpus[n] {
+		r.Nodes = append(r.Nodes, MapNode{unique[n], len(mine), s.indexes(mine)})
+		for _, i := range mine {
 			m.Cells = append(m.Cells, mapCell(c, i, s.m.GPUState(i, s.m.Time)))
 		}
 	}
@@ -350,6 +360,34 @@ func nodeGPUs(c *pal.Cluster) [][]int {
 	for i := range c.NumGPUs() {
 		node, _ := c.Group(c.GroupOf(i))
 		out[node] = append(out[node], i)
+	}
+	return out
+}
+
+// order sorts the GPUs of a node as nvidia-smi does. GPUs without a known number come last, by PCI
+// address.
+func (s facts) order(gpus []int) []int {
+	slots := s.m.View.Slots
+	number := func(i int) int {
+		if slots[i].Index == nil {
+			return math.MaxInt
+		}
+		return *slots[i].Index
+	}
+	slices.SortStableFunc(gpus, func(a, b int) int {
+		return cmp.Or(cmp.Compare(number(a), number(b)), cmp.Compare(slots[a].BusID, slots[b].BusID))
+	})
+	return gpus
+}
+
+// indexes returns nvidia-smi's numbers of GPUs, or nil if a number is unknown.
+func (s facts) indexes(gpus []int) (out []int) {
+	for _, i := range gpus {
+		index := s.m.View.Slots[i].Index
+		if index == nil {
+			return nil
+		}
+		out = append(out, *index)
 	}
 	return out
 }

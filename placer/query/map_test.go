@@ -62,7 +62,7 @@ func TestMap(t *testing.T) {
 					found := s.SomeGPUs(query.GPUFilter{Nodes: []string{n.Name}})
 					g := found[i%len(found)]
 					for _, other := range found { // two nodes are named n00
-						if other.Index == i && (n.Name != "n00" || strings.HasPrefix(other.ID, "GPU-0-")) {
+						if other.Position == i && (n.Name != "n00" || strings.HasPrefix(other.ID, "GPU-0-")) {
 							g = other
 						}
 					}

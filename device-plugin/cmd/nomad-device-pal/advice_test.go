@@ -469,7 +469,7 @@ func adviceOnOrders(t *testing.T, f *advice.Followed) {
 	i.write("state/inventory.json", `{"Devices": [{"ID": "GPU-a"}]}`)
 	i.write("state/state.json", `{"version": 1, "latches": {"GPU-a": [{"xid": 79}]}}`)
 	said = i.findings("", of)
-	gives(lineWith(said, "GPU-a is unhealthy"), "clear")
+	gives(lineWith(said, "is unhealthy"), "clear")
 	i.write("state/measurements.json", `{"format": "nomad-pal/measurements/1", "gpus": {"GPU-a": {"problem": "the GPU did not answer", "failures": 1}}}`)
 	gives(i.findings("", of), "remeasure")
 }

@@ -235,7 +235,7 @@ func (d *diagnosis) health() {
 		for _, dev := range g.Devices {
 			if !dev.Healthy {
 				unhealthy++
-				d.add(statusFail, "health", dev.ID+" is unhealthy: "+dev.HealthDesc, deviceplugin.Remedy(dev.HealthDesc, d.physical(dev.ID), d.stateDir))
+				d.add(statusFail, "health", d.name(dev.ID)+" is unhealthy: "+dev.HealthDesc, deviceplugin.Remedy(dev.HealthDesc, d.physical(dev.ID), d.stateDir))
 			} else if reasons, ok := strings.CutPrefix(dev.HealthDesc, attr.DegradedPrefix); ok {
 				d.degraded(dev.ID, reasons)
 			}
@@ -257,7 +257,17 @@ func (d *diagnosis) degraded(id, reasons string) {
 			fixes = append(fixes, fix)
 		}
 	}
-	d.add(status, "health", id+" is degraded: "+reasons, strings.Join(fixes, "; ")+"; as long as the GPU is degraded, it is in class 5, the slowest")
+	d.add(status, "health", d.name(id)+" is degraded: "+reasons, strings.Join(fixes, "; ")+"; as long as the GPU is degraded, it is in class 5, the slowest")
+}
+
+// name returns an instance's id, with nvidia-smi's number of its GPU.
+func (d *diagnosis) name(id string) string {
+	for _, dev := range d.inv.Devices {
+		if slot := dev.Slot(); slot.Index != nil && dev.ID == attr.GPUOf(id) {
+			return fmt.Sprintf("%s (GPU %d)", id, *slot.Index)
+		}
+	}
+	return id
 }
 
 // physical returns the GPU that a device belongs to.

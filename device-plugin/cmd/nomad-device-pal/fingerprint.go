@@ -13,6 +13,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -175,7 +176,8 @@ func printGroups(ui cli.Ui, groups []*device.DeviceGroup, asJSON bool) int {
 	}
 	for _, g := range groups {
 		ui.Output(fmt.Sprintf("%s/%s/%s", g.Vendor, g.Type, g.Name))
-		rows := []string{"  Instance | Bus id | Health"}
+		indexes := indexesOf(g)
+		rows := []string{"  Index | Instance | Bus id | Health"}
 		for _, d := range g.Devices {
 			health := "healthy"
 			if reasons, ok := strings.CutPrefix(d.HealthDesc, attr.DegradedPrefix); ok {
@@ -184,7 +186,11 @@ func printGroups(ui cli.Ui, groups []*device.DeviceGroup, asJSON bool) int {
 			if !d.Healthy {
 				health = "unhealthy: " + d.HealthDesc
 			}
-			rows = append(rows, fmt.Sprintf("  %s | %s | %s", d.ID, d.HwLocality.PciBusID, health))
+			index := "-"
+			if n, ok := indexes[attr.GPUOf(d.ID)]; ok {
+				index = strconv.Itoa(n)
+			}
+			rows = append(rows, fmt.Sprintf("  %s | %s | %s | %s", index, d.ID, d.HwLocality.PciBusID, health))
 		}
 		ui.Output(columns(rows))
 		rows = []string{"  Attribute | Value"}
@@ -194,6 +200,14 @@ func printGroups(ui cli.Ui, groups []*device.DeviceGroup, asJSON bool) int {
 		ui.Output("\n" + columns(rows) + "\n")
 	}
 	return 0
+}
+
+// indexesOf returns nvidia-smi's numbers of a group's GPUs.
+func indexesOf(g *device.DeviceGroup) map[string]int {
+	if a := g.Attributes[attr.Indexes]; a != nil && a.String != nil {
+		return attr.ParseIndexes(*a.String)
+	}
+	return nil
 }
 
 // attributeText formats an attribute for display.
@@ -217,6 +231,7 @@ type instanceJSON struct {
 	ID           string `json:"id"`
 	Healthy      bool   `json:"healthy"`
 	HealthReason string `json:"health_reason,omitempty"`
+	Index        *int   `json:"index,omitempty"` // nvidia-smi's number
 	BusID        string `json:"bus_id,omitempty"`
 }
 
@@ -232,8 +247,13 @@ func groupsJSON(groups []*device.DeviceGroup) []groupJSON {
 	out := make([]groupJSON, 0, len(groups))
 	for _, g := range groups {
 		j := groupJSON{Vendor: g.Vendor, Type: g.Type, Name: g.Name, Attributes: g.Attributes}
+		indexes := indexesOf(g)
 		for _, d := range g.Devices {
-			j.Instances = append(j.Instances, instanceJSON{d.ID, d.Healthy, d.HealthDesc, d.HwLocality.PciBusID})
+			in := instanceJSON{ID: d.ID, Healthy: d.Healthy, HealthReason: d.HealthDesc, BusID: d.HwLocality.PciBusID}
+			if n, ok := indexes[attr.GPUOf(d.ID)]; ok {
+				in.Index = &n
+			}
+			j.Instances = append(j.Instances, in)
 		}
 		out = append(out, j)
 	}

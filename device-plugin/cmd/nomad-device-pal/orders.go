@@ -14,18 +14,19 @@ import (
 	"github.com/hashicorp/cli"
 
 	deviceplugin "github.com/nomad-pal/nomad-pal/device-plugin"
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
 )
 
 func clearCommand(ui cli.Ui) *command {
 	return &command{
 		synopsis: "Mark a GPU healthy again after a fatal Xid",
-		help: `Usage: nomad-device-pal clear [-state-dir=DIR] UUID
+		help: `Usage: nomad-device-pal clear [-state-dir=DIR] GPU
 
   A fatal Xid keeps a GPU unhealthy until the driver reports that the GPU recovered, the
   driver is reloaded, the machine is rebooted, or you run this command. Run clear also if
   a GPU or its NVLinks were removed on purpose. The running plugin reads the order within
-  a second. A unique prefix of the UUID is enough.
+  a second. GPU is a UUID or its beginning, nvidia-smi's number, or a PCI address.
 
   -state-dir=DIR   The plugin's state_dir (default /var/lib/nomad-device-pal).
 `,
@@ -38,11 +39,11 @@ func clearCommand(ui cli.Ui) *command {
 func remeasureCommand(ui cli.Ui) *command {
 	return &command{
 		synopsis: "Have the running plugin measure a GPU as soon as it is idle",
-		help: `Usage: nomad-device-pal remeasure [-state-dir=DIR] UUID
+		help: `Usage: nomad-device-pal remeasure [-state-dir=DIR] GPU
 
   The running plugin measures the GPU as soon as it has been idle for idle_for
-  (default 1m), unless the plugin's measure mode is "off". A unique prefix of the
-  UUID is enough.
+  (default 1m), unless the plugin's measure mode is "off". GPU is a UUID or its
+  beginning, nvidia-smi's number, or a PCI address.
 
   -state-dir=DIR   The plugin's state_dir (default /var/lib/nomad-device-pal).
 `,
@@ -70,22 +71,32 @@ func order(ui cli.Ui, name string, args []string, kind statedir.Orders, done str
 	return 0
 }
 
-// among returns the known GPU whose UUID begins with this text, if no other UUID does.
-func among(known []string, name string) (string, error) {
-	if slices.Contains(known, name) {
-		return name, nil
-	}
-	var found []string
-	for _, id := range known {
-		if strings.HasPrefix(id, name) {
-			found = append(found, id)
+// among returns the id of the known GPU or MIG instance that a word names: by UUID or its
+// beginning, by nvidia-smi's number or by PCI address.
+func among(known []gpu.Device, word string) (string, error) {
+	var all, found []string
+	for _, d := range known {
+		for _, id := range []string{d.ID, d.Physical()} {
+			all = append(all, id)
+			if id == word {
+				return id, nil
+			}
+			if word != "" && strings.HasPrefix(id, word) {
+				found = append(found, id)
+			}
+		}
+		if d.Slot().Named(word) {
+			found = append(found, d.Physical())
 		}
 	}
+	slices.Sort(all)
+	slices.Sort(found)
+	all, found = slices.Compact(all), slices.Compact(found)
 	switch {
-	case name == "" || len(found) == 0:
-		return "", fmt.Errorf("%q is not a GPU of this node (its GPUs: %s)", name, strings.Join(known, ", "))
+	case len(found) == 0:
+		return "", fmt.Errorf("%q is not a GPU of this node (its GPUs: %s)", word, strings.Join(all, ", "))
 	case len(found) > 1:
-		return "", fmt.Errorf("%q matches %d GPUs of this node: type a longer prefix (%s)", name, len(found), strings.Join(found, ", "))
+		return "", fmt.Errorf("%q matches %d GPUs of this node: type a longer prefix (%s)", word, len(found), strings.Join(found, ", "))
 	}
 	return found[0], nil
 }
@@ -137,7 +148,7 @@ func resumeCommand(ui cli.Ui) *command {
 // orderFlags parses the flags of an order. uuids is the number of GPUs in the arguments: 1, or 0 if
 // the order concerns the whole node. known are the plugin's GPUs. If ok is false, the command must
 // exit with the returned code.
-func orderFlags(ui cli.Ui, fs *flag.FlagSet, args []string, uuids int) (dir string, known []string, code int, ok bool) {
+func orderFlags(ui cli.Ui, fs *flag.FlagSet, args []string, uuids int) (dir string, known []gpu.Device, code int, ok bool) {
 	fs.StringVar(&dir, "state-dir", deviceplugin.DefaultStateDir, "")
 	if code, ok := parseFlags(ui, fs, args); !ok {
 		return "", nil, code, false
@@ -145,7 +156,7 @@ func orderFlags(ui cli.Ui, fs *flag.FlagSet, args []string, uuids int) (dir stri
 	wrong := ""
 	switch {
 	case uuids == 1 && fs.NArg() != 1:
-		wrong = "one UUID is needed"
+		wrong = "one GPU is needed"
 	case fs.NArg() > uuids:
 		wrong = fmt.Sprintf("unexpected argument %q: the command acts on all GPUs of the node", fs.Arg(0))
 	case dir == "":

@@ -47,7 +47,7 @@ function take(m) {
 // nodeOf returns a GPU's node on the map. If two nodes have the same name, the map adds a part of the id to the
 // name of the second.
 export const nodeOf = g => cluster.byNode.get(`${g.node} (${(g.node_id ?? "").slice(0, 8)})`) ?? cluster.byNode.get(g.node);
-export const cellOf = g => { const n = nodeOf(g); return n ? n.first + g.index : -1; };
+export const cellOf = g => { const n = nodeOf(g); return n ? n.first + g.position : -1; };
 export const count = (from, n, f) => { let c = 0; for (let i = from; i < from + n; i++) if (f(cluster.cells[i])) c++; return c; };
 
 function hear(m) {

@@ -57,6 +57,12 @@ export const jobLink = j => link(`#/job/${encodeURIComponent(j.namespace)}/${enc
 export const nodeLink = name => link(`#/node/${encodeURIComponent(name)}`, name);
 // gpuLink shows a GPU's number on its node if it is known, else its id.
 const places = new Map(), asked = new Set();
+// placeOf names a GPU within its node: by nvidia-smi's number or, if unknown, by its PCI address or id. No two GPUs,
+// parts or MIG instances of a node have the same name.
+export function placeOf(g) {
+  const [id, part] = g.id.split("::"), place = g.index ?? g.bus_id ?? short(id);
+  return `GPU ${place}${id.startsWith("MIG-") ? " " + short(id) : ""}${part ? `, part ${part}` : ""}`;
+}
 export const gpuLink = id => h("a", {href: `#/gpu/${encodeURIComponent(id)}`, className: "id", title: id}, places.get(id) ?? short(id));
 // learnGPUs asks the agent for the numbers of the GPUs in a list of {node, gpus}, for gpuLink.
 export async function learnGPUs(list) {
@@ -132,7 +138,7 @@ export async function ask(path, options = {}) {
 }
 export async function get(path) {
   const answer = await (await ask(path + (path.includes("?") ? "&" : "?") + "stale=true")).json() ?? [];
-  if (path.startsWith("/v1/gpus?")) for (const g of answer) places.set(g.id, `GPU ${g.index}`);
+  if (path.startsWith("/v1/gpus?")) for (const g of answer) places.set(g.id, placeOf(g));
   return answer;
 }
 export const query = q => new URLSearchParams(Object.entries(q).filter(([, v]) => v !== "" && v !== undefined && v !== false)).toString();

@@ -1,5 +1,5 @@
 // Which job had which GPU when: a Gantt chart, and the page Timeline.
-import {clock, colourOf, dated, empty, failed, full, get, h, jobLink, mark, nameOf, plural, query, s, table, when, zone} from "./dom.js";
+import {clock, colourOf, dated, empty, failed, full, get, h, jobLink, mark, nameOf, placeOf, plural, query, s, table, when, zone} from "./dom.js";
 import {cluster, listen, nodeOf} from "./cluster.js";
 import {none} from "./gpus.js";
 
@@ -17,7 +17,7 @@ function parsed(name) {
 // during returns the uses as bars, one row for each GPU. The placer has no event for a GPU that Nomad chose, for
 // example for a job without a gate, or for a replica that Nomad replaced. The bar of such a GPU begins when Nomad
 // created the allocation. An open use of a GPU that the job does not hold never was one: Nomad chose another GPU.
-export function during(gpus, uses, row = g => `GPU ${g.index}`) {
+export function during(gpus, uses, row = placeOf) {
   const bars = [], byGPU = new Map();
   for (const u of uses) for (const id of u.gpus) byGPU.set(id, [...byGPU.get(id) ?? [], u]);
   for (const g of gpus) {
@@ -155,8 +155,9 @@ export function timelinePage(params, navigate) {
       const [gpus, uses] = await Promise.all([get("/v1/gpus?" + ask), get("/v1/uses?" + ask)]);
       if (closed) return;
       const node = g => nodeOf(g)?.name ?? g.node, shown = gpus.slice(0, most);
-      const bars = during(shown, uses, g => `${node(g)} GPU ${g.index}`);
-      host.replaceChildren(h("section", {className: "card"}, gantt(bars, "Who had which GPU", {label: row => row.endsWith(" GPU 0") ? row.slice(0, -6) : "", open: toJob(navigate)})),
+      const row = g => `${node(g)} ${placeOf(g)}`, bars = during(shown, uses, row);
+      const firsts = new Map(shown.filter(g => g.position === 0).map(g => [row(g), node(g)]));
+      host.replaceChildren(h("section", {className: "card"}, gantt(bars, "Who had which GPU", {label: row => firsts.get(row) ?? "", open: toJob(navigate)})),
         gpus.length > shown.length ? empty(`The first ${shown.length} of ${plural(gpus.length, "GPU")}; a node's page shows its own.`) : "",
         empty("One line for each GPU; the lines of a node are together. A job has the same colour on all pages. Uses that ended before the agent became active are missing, and so are those older than its last 5,000 events."));
     } catch (e) { if (!closed) host.replaceChildren(failed(e)); }

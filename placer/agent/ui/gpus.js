@@ -141,7 +141,7 @@ function some(ask, title, what, missing, navigate) {
       if (closed) return;
       if (!gpus.length) { host.replaceChildren(empty(missing, " ", link("#/gpus", "All GPUs"))); return; }
       const node = nodeOf(gpus[0]), name = node?.name ?? gpus[0].node;
-      mine = gpus.map(g => (node?.first ?? 0) + g.index);
+      mine = gpus.map(g => (node?.first ?? 0) + g.position);
       const [uses, fails] = await Promise.all([get("/v1/uses?" + query({node: name})), failures().catch(() => [])]);
       if (closed) return;
       shown = gpuTable(gpus, title);

@@ -106,10 +106,10 @@ export function clusterMap({racks, lit = new Set(), open, height = 900, label}) 
       ctx.fillStyle = bad ? colours.mark : colours.soft; ctx.textAlign = "left"; ctx.font = (size >= readable ? "600 12px" : "9px") + " system-ui,sans-serif";
       ctx.fillText(fit(t.name, t.w - 10) + (bad && t.first === t.rack.first && racks.length > 1 ? "!" : ""), t.x, t.y + 11);
     }
-    if (t.nameWidth) { // the numbers of the GPUs, above the cells
+    if (t.nameWidth) { // nvidia-smi's numbers of the GPUs above the cells, as far as they are the same on all nodes
       ctx.fillStyle = colours.soft; ctx.font = font; ctx.textAlign = "center";
       const most = Math.max(...t.nodes.map(n => n.node.gpus));
-      for (let i = 0; i < Math.min(perRow, most); i++) ctx.fillText(most > perRow ? i + "…" : i, t.x + t.nameWidth + (i + .5) * size, t.y + t.head - 5);
+      for (let i = 0; i < Math.min(perRow, most); i++) if (t.nodes.every(({node}) => i >= node.gpus || node.indexes?.[i] === i)) ctx.fillText(most > perRow ? i + "…" : i, t.x + t.nameWidth + (i + .5) * size, t.y + t.head - 5);
       ctx.textAlign = "left"; ctx.fillText("GPU", t.x, t.y + t.head - 5);
     }
     for (const {node, row} of t.nodes) {
@@ -148,7 +148,7 @@ export function clusterMap({racks, lit = new Set(), open, height = 900, label}) 
     ctx.strokeStyle = colours.mark; ctx.lineWidth = 2; ctx.strokeRect(x - 1, y - 1, size + 1, size + 1);
   }
 
-  const text = p => `${p.n.node.name}, GPU ${p.i}, rack ${p.t.rack.name}\n${words(cluster.cells[p.n.node.first + p.i])}`;
+  const text = p => `${p.n.node.name}${p.n.node.indexes ? `, GPU ${p.n.node.indexes[p.i]}` : ""}, rack ${p.t.rack.name}\n${words(cluster.cells[p.n.node.first + p.i])}`;
   function find(x, y) {
     const t = tiles.find(t => x >= t.x && x < t.x + t.w && y >= t.y && y < t.y + t.head + t.rows * size);
     if (!t) return null;

@@ -33,7 +33,8 @@ jobs hold the GPUs that the job waits for, until when, and what change would let
 start now. For a job that can never run, it shows what must change.
 
 For a GPU it shows who holds it, how fast it is, and why it is not chosen; for a
-node, the same for each of its GPUs. A unique prefix of an id or name is enough. A
+node, the same for each of its GPUs. A unique prefix of an id or name is enough. A GPU
+is also named by nvidia-smi's number on its node (node-1:3) or by its PCI address. A
 jobspec (a file *.hcl, *.nomad or *.json, a path, "-" or a URL) is explained as if it
 were submitted now.
 

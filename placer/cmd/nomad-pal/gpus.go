@@ -19,7 +19,7 @@ import (
 )
 
 var helpGPUs = help("gpus [options]", `
-Shows every GPU with its variability class per application class (1 is the
+Shows every GPU with its number in nvidia-smi (Index), its variability class per application class (1 is the
 fastest), its PM score for class A, its state (free, allocated, unhealthy,
 quarantined, or unavailable, and why), and the job that holds it. A degraded GPU
 is in class 5, the slowest. With several GPU models, it also shows their measured speeds.
@@ -116,10 +116,11 @@ func idLength(gpus []query.GPU) int {
 // printGPUs prints a table of GPUs. On a terminal, printGPUs cuts ids to the given length.
 func printGPUs(b *base, gpus []query.GPU, length int) {
 	only := onlyModel(b, gpus)
-	row := rowWith(true, true, only == "", true, true, true, true, true, true, true)
-	rows := []string{row("GPU", "Node", "Device", "A", "B", "C", "D", "Score A", "State", "Job")}
+	index, bus := placeColumns(gpus)
+	row := rowWith(true, true, index, bus, only == "", true, true, true, true, true, true, true)
+	rows := []string{row("GPU", "Node", "Index", "Bus id", "Device", "A", "B", "C", "D", "Score A", "State", "Job")}
 	for _, g := range gpus {
-		rows = append(rows, row(shortGPU(g.ID, b.idLength(length)), g.Node, g.Device,
+		rows = append(rows, row(shortGPU(g.ID, b.idLength(length)), g.Node, indexOf(g), g.BusID, g.Device,
 			class(g.Classes[pal.ClassA]), class(g.Classes[pal.ClassB]), class(g.Classes[pal.ClassC]), class(g.Classes[pal.ClassD]),
 			query.Score(g.PMScores[pal.ClassA]), liveState(g, time.Now()), g.Job))
 	}

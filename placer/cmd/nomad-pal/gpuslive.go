@@ -105,10 +105,12 @@ func printLive(b *base, gpus []query.GPU, f query.GPUFilter) {
 		return
 	}
 	length := b.idLength(idLength(gpus))
-	rows := []string{row("GPU", "Node", "Utilization", "Memory", "Temp", "Power", "State", "Job")}
+	index, bus := placeColumns(gpus)
+	row := rowWith(true, true, index, bus, true, true, true, true, true, true)
+	rows := []string{row("GPU", "Node", "Index", "Bus id", "Utilization", "Memory", "Temp", "Power", "State", "Job")}
 	silent := map[string]bool{}
 	for _, g := range gpus {
-		rows = append(rows, row(shortGPU(g.ID, length), g.Node, utilization(g), memory(g.Live), temperature(g.Live), power(g.Live), liveState(g, time.Now()), g.Job))
+		rows = append(rows, row(shortGPU(g.ID, length), g.Node, indexOf(g), g.BusID, utilization(g), memory(g.Live), temperature(g.Live), power(g.Live), liveState(g, time.Now()), g.Job))
 		if g.NotLive != "" && !silent[g.NotLive] {
 			silent[g.NotLive] = true
 			b.complain("Warning: " + oneLine(g.NotLive))

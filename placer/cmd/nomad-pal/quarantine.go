@@ -28,6 +28,7 @@ puts GPUs in quarantine; jobs that run on these GPUs keep running. With -lift, e
 GPUs early. A running agent reads the change within seconds, and forgets the failures
 on these GPUs. Unhealthy GPUs still get no jobs.
 
+`+placesHelp[1:]+`
 Quarantine Options:
 
   -reason=<text>           Put the given GPUs in quarantine. At most 200 bytes. Anyone who can
@@ -83,8 +84,8 @@ func runQuarantine(b *base, args []string) int {
 // longestReason is the maximum length of an operator's reason, in bytes.
 const longestReason = 200
 
-// putInQuarantine puts GPUs in quarantine. Each of the texts in gpus must be the id, or the
-// beginning of the id, of exactly one known GPU.
+// putInQuarantine puts GPUs in quarantine. Each of the texts in gpus must name exactly one known
+// GPU: see [oneGPU].
 func putInQuarantine(b *base, gpus []string, why, long string, lifts bool) int {
 	span, err := failure.Longest, error(nil)
 	if long != "" {
@@ -109,13 +110,10 @@ func putInQuarantine(b *base, gpus []string, why, long string, lifts bool) int {
 	if err != nil {
 		return b.fail(err)
 	}
-	ids := attr.GPUsOf(each(known, func(g query.GPU) string { return g.ID }))
-	for i, prefix := range gpus {
-		found := beginningWith(ids, prefix)
-		if len(found) != 1 {
-			return b.fail(fmt.Errorf("%q matches %d GPUs: give the full id of one of them (nomad-pal gpus)", prefix, len(found)))
+	for i, name := range gpus {
+		if gpus[i], err = oneGPU(known, name); err != nil {
+			return b.fail(err)
 		}
-		gpus[i] = found[0]
 	}
 	if err := placer.PutInQuarantine(b.ctx, client, span, why, gpus...); err != nil {
 		return b.fail(err)
@@ -164,6 +162,9 @@ func (b *base) lift(gpus []string) int {
 	if err != nil {
 		return b.fail(err)
 	}
+	if gpus, err = byPlace(b, gpus); err != nil {
+		return b.fail(err)
+	}
 	if gpus, err = wholeIDs(b, client, gpus); err != nil {
 		return b.fail(err)
 	}
@@ -172,6 +173,26 @@ func (b *base) lift(gpus []string) int {
 		return b.fail(err)
 	}
 	return b.show(lifted, func() { b.printEach(lifted, "Lifted the quarantine of", "No GPU is in quarantine.") })
+}
+
+// byPlace replaces places (NODE:INDEX or PCI addresses) with the ids of the GPUs there.
+func byPlace(b *base, given []string) ([]string, error) {
+	if !slices.ContainsFunc(given, func(name string) bool { return strings.Contains(attr.GPUOf(name), ":") }) {
+		return given, nil
+	}
+	known, err := (&gpuReader{b: b}).read()
+	if err != nil {
+		return nil, err
+	}
+	out := slices.Clone(given)
+	for i, name := range given {
+		if strings.Contains(attr.GPUOf(name), ":") {
+			if out[i], err = oneGPU(known, name); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return out, nil
 }
 
 // wholeIDs replaces beginnings of ids with the ids of GPUs in quarantine.

@@ -30,6 +30,9 @@ func allocSentence(a *api.AllocationListStub) string {
 // gpuSentence describes a GPU's state in one sentence: who holds it, or why nobody does.
 func gpuSentence(g query.GPU) string {
 	text := fmt.Sprintf("%s, %s of node %s,", g.ID, g.Device, g.Node)
+	if place := placeOf(g); place != "" {
+		text += " " + place + ","
+	}
 	switch {
 	case !g.Healthy && g.Job != "":
 		return fmt.Sprintf("%s is unhealthy, and %s runs on it: %s.", text, g.Job, others(g.Unhealthy))

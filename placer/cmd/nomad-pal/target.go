@@ -56,6 +56,11 @@ func (b *base) target(s *answers, name string) (*target, error) {
 	if t := hardware(all, func(id string) bool { return id == name }); t != nil {
 		return t, nil
 	}
+	if found := at(all, name); len(found) > 1 {
+		return nil, fmt.Errorf("%q matches %d GPUs: %s", name, len(found), firstOf(found))
+	} else if len(found) == 1 {
+		return hardware(all, func(id string) bool { return id == found[0] }), nil
+	}
 	job, unread := s.nomad.Job(b.ctx, keyOf(b, name))
 	if unread == nil && job != nil && *job.ID == name { // the job has ended, has no GPUs, or cannot be listed
 		return &target{job: keyOf(b, name)}, nil
@@ -79,6 +84,9 @@ func (b *base) target(s *answers, name string) (*target, error) {
 	}
 	if hidden != nil && !nomad.Refused(unread) { // otherwise the agent's answer names the missing right
 		return nil, fmt.Errorf("%w; cannot check whether a GPU or node has this name: %w", nomad.NoJob(k), hidden)
+	}
+	if why := unnumbered(all, name); why != "" {
+		return nil, fmt.Errorf("there is neither a job %q nor such a GPU%s", name, why)
 	}
 	return &target{job: k}, goneGPU(name)
 }

@@ -1,0 +1,84 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nomad-pal/nomad-pal/pal/attr"
+	"github.com/nomad-pal/nomad-pal/placer/query"
+)
+
+// placesHelp documents the forms in which commands accept GPUs.
+const placesHelp = `
+<gpu> is a prefix of a UUID (GPU-8d3f), nvidia-smi's number on a node (node-1:3),
+or a PCI address (node-1:1a:00.0; the node can be left out if no other node has it).
+`
+
+// at returns the ids of the GPUs that a word names by their place: NODE:INDEX, NODE:BUS-ID or
+// BUS-ID. Parts of a shared GPU and MIG instances have their GPU's place.
+func at(all []query.GPU, word string) (ids []string) {
+	for _, g := range all {
+		slot := attr.Slot{Index: g.Index, BusID: g.BusID}
+		place, ofNode := strings.CutPrefix(word, g.Node+":")
+		if ofNode && slot.Named(place) || g.BusID != "" && attr.BusID(word) == g.BusID {
+			ids = append(ids, g.ID)
+		}
+	}
+	return ids
+}
+
+// oneGPU returns the whole GPU that a word names. A MIG instance counts as a GPU.
+func oneGPU(all []query.GPU, word string) (string, error) {
+	ids := attr.GPUsOf(each(all, func(g query.GPU) string { return g.ID }))
+	found := attr.GPUsOf(at(all, word))
+	if len(found) == 0 {
+		found = beginningWith(ids, word)
+	}
+	if len(found) == 1 {
+		return found[0], nil
+	}
+	if len(found) == 0 {
+		return "", fmt.Errorf("%q matches no GPU%s", word, unnumbered(all, word))
+	}
+	return "", fmt.Errorf("%q matches %d GPUs: %s", word, len(found), firstOf(found))
+}
+
+// unnumbered explains why NODE:INDEX names no GPU if the node's plugin does not publish indexes.
+func unnumbered(all []query.GPU, word string) string {
+	node, _, ok := strings.Cut(word, ":")
+	without := func(g query.GPU) bool { return g.Node == node && g.Index == nil }
+	if !ok || !slices.ContainsFunc(all, without) {
+		return ""
+	}
+	return fmt.Sprintf(", because the device plugin on node %s publishes UUIDs and PCI addresses, and not nvidia-smi's numbers", node)
+}
+
+// placeOf names a GPU as nvidia-smi on its node does; "" if its place is unknown.
+func placeOf(g query.GPU) string {
+	switch {
+	case g.Index != nil && g.BusID != "":
+		return fmt.Sprintf("GPU %d in nvidia-smi (%s)", *g.Index, g.BusID)
+	case g.Index != nil:
+		return fmt.Sprintf("GPU %d in nvidia-smi", *g.Index)
+	}
+	return g.BusID
+}
+
+// placeColumns reports whether a table of GPUs shows indexes, and whether it shows PCI addresses,
+// which are for GPUs without a known index.
+func placeColumns(gpus []query.GPU) (index, bus bool) {
+	index = slices.ContainsFunc(gpus, func(g query.GPU) bool { return g.Index != nil })
+	return index, slices.ContainsFunc(gpus, func(g query.GPU) bool { return g.Index == nil && g.BusID != "" })
+}
+
+func indexOf(g query.GPU) string {
+	if g.Index == nil {
+		return "-"
+	}
+	return strconv.Itoa(*g.Index)
+}
