@@ -53,7 +53,7 @@ type NomadProfileConfig struct {
 
 // MeasureConfig configures when the plugin measures GPUs by itself.
 type MeasureConfig struct {
-	Mode     measure.Mode  `codec:"mode" words:"idle,manual,off"`
+	Mode     measure.Mode  `codec:"mode" words:"manual,idle,off"`
 	Interval time.Duration `codec:"interval" default:"168h" least:"1h"` // between two measurements of a GPU
 	IdleFor  time.Duration `codec:"idle_for" default:"1m" least:"1s"`   // how long a GPU must have been idle
 	// Jitter is the maximum random delay, from the plugin's start, of measurements that nobody

@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/nomad/plugins/shared/hclspec"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/conformance"
+	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
 	"github.com/nomad-pal/nomad-pal/device-plugin/emulated"
 )
 
@@ -123,5 +124,12 @@ func TestDefaultStateDir(t *testing.T) {
 		if err != nil || c.StateDir != want {
 			t.Errorf("%q: state_dir %q, %v, want %q", text, c.StateDir, err, want)
 		}
+	}
+}
+
+// A new installation runs no kernel on a GPU before somebody asks for it.
+func TestMeasuresOnlyOnRequestByDefault(t *testing.T) {
+	if mode := DefaultConfig().Measure.Mode; mode != measure.Manual {
+		t.Errorf("the default mode is %q", mode)
 	}
 }

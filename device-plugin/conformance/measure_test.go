@@ -43,7 +43,7 @@ func idleNode(t *testing.T, scale string) (state nvmltest.State, config, dir str
 		state.Set(fmt.Sprintf("gpu%d", i), "uuid", fakecuda.UUID(i))
 		state.Set(fmt.Sprintf("gpu%d", i), "sm_mhz", "1900") // the clock of a busy GPU, because the plugin judges rates by the clock
 	}
-	return state, fast + fmt.Sprintf("\nstate_dir = %q\nmeasure {\n jitter = \"0s\"\n cuda_library = %q\n idle_for = \"1s\"\n warmup = \"0s\"\n limit = \"10s\"\n}\nnomad {\n address = %q\n}", dir, lib, freeNode(t, 2)), dir
+	return state, fast + fmt.Sprintf("\nstate_dir = %q\nmeasure {\n mode = \"idle\"\n jitter = \"0s\"\n cuda_library = %q\n idle_for = \"1s\"\n warmup = \"0s\"\n limit = \"10s\"\n}\nnomad {\n address = %q\n}", dir, lib, freeNode(t, 2)), dir
 }
 
 // freeNode is a Nomad that says that no allocation holds one of the node's GPUs.

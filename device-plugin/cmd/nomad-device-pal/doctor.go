@@ -49,7 +49,7 @@ type diagnosis struct {
 	patience    time.Duration // how long to wait for the driver
 	nomad       nomad.Options // how to reach Nomad, as in the plugin's configuration
 	fromNomad   bool          // the profile comes from Nomad's variables, unless profile is set
-	unmeasured  bool          // measuring is off in the configuration
+	mode        measure.Mode  // when the plugin measures
 	stateless   bool          // the configuration sets no state_dir
 	self        string        // path of this binary
 	root        string        // parent of /dev and /proc
@@ -119,8 +119,10 @@ func (d *diagnosis) hardware() {
 		d.permissions()
 	}
 	d.devices()
-	if real && !d.unmeasured {
+	if real && d.mode != measure.Off {
 		d.cuda()
+	}
+	if real && d.mode == measure.Idle {
 		d.books()
 	}
 }

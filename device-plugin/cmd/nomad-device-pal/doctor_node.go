@@ -47,12 +47,12 @@ func (d *diagnosis) configured() {
 		d.profile, d.ignored = cmp.Or(d.profile, b.Config.Profile), b.Config.Ignored
 		d.library, d.cudaLibrary = cmp.Or(d.library, b.Config.NVMLLibrary), cmp.Or(d.cudaLibrary, b.Config.Measure.CUDALibrary)
 		d.nomad, d.fromNomad = b.Config.Nomad, b.Config.FromNomad != nil
-		d.unmeasured = b.Config.Measure.Mode == string(measure.Off)
+		d.mode = measure.Mode(b.Config.Measure.Mode)
 	}
 	defaults := deviceplugin.DefaultConfig()
 	d.library = cmp.Or(d.library, defaults.NVMLLibrary)
 	d.cudaLibrary = cmp.Or(d.cudaLibrary, defaults.Measure.CUDALibrary)
-	d.stateDir = cmp.Or(d.stateDir, defaults.StateDir)
+	d.stateDir, d.mode = cmp.Or(d.stateDir, defaults.StateDir), cmp.Or(d.mode, defaults.Measure.Mode)
 }
 
 // block checks this plugin's block as Nomad's agent does when it starts.
