@@ -4,8 +4,11 @@
 package queue
 
 import (
+	"cmp"
 	"math"
 	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
 )
 
 // Short jobs go first, so users would gain from estimates that are too short. Therefore the Queue
@@ -29,7 +32,7 @@ func estimatesOf(tenant string) string { return "\x00estimates of " + tenant }
 // judgeStopped judges a stopped gang that has run much longer than estimated. If only finished
 // gangs were judged, gangs with estimates that are too short could stop each other forever.
 func (fs *foresight) judgeStopped(e *entry, now time.Duration) {
-	if !e.judged && e.work(now) > stretched(e.job.Estimate, 1+beyond) {
+	if !e.judged && e.work(now) > stretched(e.job.Estimate, (1+beyond)/e.job.best()) {
 		fs.judge(e, now)
 		e.judged = true
 	}
@@ -41,7 +44,7 @@ func (fs *foresight) judge(e *entry, now time.Duration) {
 		return
 	}
 	fs.estimated = true
-	ratio := min(e.work(now).Seconds()/e.job.Estimate.Seconds(), mostStretch)
+	ratio := min(e.work(now).Seconds()*e.job.best()/e.job.Estimate.Seconds(), mostStretch)
 	before, name := fs.stretch(e.job.Tenant), estimatesOf(e.job.Tenant)
 	fs.note(e.job.Tenant, name, sample{work: seconds(max(ratio, 1e-6)), gpus: 1})
 	if fs.stretch(e.job.Tenant) != before {
@@ -117,8 +120,27 @@ func (fs *foresight) unknown(e *entry) time.Duration {
 	return fs.usual
 }
 
-// Estimate returns the user's estimate of a job, multiplied by the factor of its tenant (see
-// stretch); 0 without an estimate.
+// Estimate returns the user's estimate of a job's run time on its best GPUs (see [Job.Best]),
+// multiplied by the factor of its tenant (see stretch); 0 without an estimate.
 func (fs *foresight) Estimate(j Job) time.Duration {
 	return stretched(j.Estimate, fs.stretch(j.Tenant))
+}
+
+// best returns [Job.Best], or 1 if it is unknown.
+func (j Job) best() float64 { return cmp.Or(j.Best, 1) }
+
+// ReferEstimates sets [Job.Best] of all jobs with an estimate, because the set of nodes has changed.
+func (q *Queue) ReferEstimates(best func(id string, g pal.Gang) float64) {
+	for id, e := range q.entries {
+		if e.job.Estimate == 0 {
+			continue
+		}
+		was, g := e.job.Best, e.job.Gang
+		if e.elastic != nil {
+			g = e.full
+		}
+		if e.job.Best = best(id, g); e.job.Best != was {
+			q.learned[e.toldBy()] = struct{}{}
+		}
+	}
 }

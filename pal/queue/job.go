@@ -24,9 +24,10 @@ type Job struct {
 	Priority int // a higher number goes first; see Options.ByPriority
 	// Submitted is the time of submission, since the caller's epoch.
 	Submitted time.Duration
-	// Estimate is the user's estimate of the job's run time at cost 1; 0 means that the user gave
-	// none.
+	// Estimate is the user's estimate of the job's run time on the best GPUs that the gang can get; 0
+	// means that the user gave none. Best is the gang's cost on these GPUs; 0 counts as 1.
 	Estimate time.Duration
+	Best     float64
 	// Limit is the run time after which Nomad ends a run (max_run_duration); 0 means no limit. The
 	// expected run time is at most Limit, and equal to Limit if nothing else is known.
 	Limit time.Duration

@@ -361,7 +361,7 @@ func (fs *foresight) remainingRunTime(e *entry, now time.Duration) remainingRunT
 	done := e.work(now)
 	o := remainingRunTime{again: max(done, fs.unknown(e)).Seconds(), of: fs.chances[:0]}
 	if e.job.Estimate > 0 {
-		p, left := outlasting(fs.Estimate(e.job), done)
+		p, left := outlasting(stretched(fs.Estimate(e.job), 1/e.job.best()), done)
 		o.rest = 1 - p
 		o.of = append(o.of, chance{left, p})
 	} else {

@@ -32,6 +32,7 @@ func (m *Model) Clone() *Model {
 	c.Failures, c.Quarantine = slices.Clone(m.Failures), maps.Clone(m.Quarantine)
 	c.Dependencies.Known = maps.Clone(m.Dependencies.Known)
 	c.unanswered, c.IsolatedJobs = maps.Clone(m.unanswered), maps.Clone(m.IsolatedJobs)
+	c.best = bestCosts{} // its map changes in place
 	c.EndJob()
 	return &c
 }

@@ -62,6 +62,7 @@ type Model struct {
 	Imported []profile.Sample // measured elsewhere, see cluster.MergeSamples
 	// BuiltFrom is the NodeGeneration of the state from which the last profile was built.
 	BuiltFrom uint64
+	best      bestCosts
 }
 
 // New returns the model of a new placer. The model contains only the configuration and the time.

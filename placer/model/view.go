@@ -91,6 +91,7 @@ func (m *Model) rebase() {
 		}
 		return r.Full(), m.View.Running(r, m.View.Holds(t.Key))
 	})
+	m.referEstimates()
 }
 
 // Reconsider tells the queue which nodes can serve which gang. Call Reconsider after nodes were
@@ -108,6 +109,7 @@ func (m *Model) Reconsider() {
 		}
 		return now
 	})
+	m.referEstimates()
 }
 
 // RequestOf returns what a job requests. The request of a waiting gang excludes nodes on which
@@ -125,6 +127,9 @@ func (m *Model) RequestOf(st gang.Observed) (request.Request, error) {
 	}
 	if len(nodes) > 0 {
 		m.View.Avoid(&r, nodes)
+	}
+	if r.Hints.Duration > 0 {
+		r.Best = m.bestCost(r.Full())
 	}
 	return r, nil
 }

@@ -110,7 +110,7 @@ func TestEndOfElasticGang(t *testing.T) {
 		w.Submit(bed.Gang{Name: "wide", Runs: 10 * time.Hour, Change: between(1, 4), Meta: map[string]string{"pal_elastic": "true", "pal_duration": "1h"}})
 		w.ExpectRunning("wide", 10*time.Second)
 		e := explained(w, "wide")
-		if want := "pal_duration = 1h counts as the time on median GPUs of one node; with 2 of 4 members 2 times as long; "; !strings.HasPrefix(e.EndWhy, want) || time.Until(e.EndFrom) < 110*time.Minute {
+		if want := "pal_duration = 1h counts as the time on the best GPUs that the job can get; with 2 of 4 members 2 times as long; "; !strings.HasPrefix(e.EndWhy, want) || time.Until(e.EndTo) < 110*time.Minute {
 			w.T.Errorf("it ends at %v: %s; want %s", e.EndFrom, e.EndWhy, want)
 		}
 	})

@@ -43,7 +43,7 @@ func TestHolders(t *testing.T) {
 				t.Fatalf("%+v, %v", e, err)
 			}
 			first, second := e.Holders.Jobs[0], e.Holders.Jobs[1]
-			if first.Job != "default/known" || first.GPUs != 2 || !first.Needed || time.Until(first.EndFrom) < 40*time.Minute || !first.EndTo.After(first.EndFrom) {
+			if first.Job != "default/known" || first.GPUs != 2 || !first.Needed || time.Until(first.EndTo) < 40*time.Minute || !first.EndTo.After(first.EndFrom) {
 				t.Errorf("first %+v", first)
 			}
 			if second.Job != "default/unknown" || second.GPUs != 3 || second.Needed || !second.EndFrom.IsZero() {

@@ -4,6 +4,7 @@
 package query
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -123,30 +124,30 @@ func (s facts) whenEnds(e *Explanation, t *model.Tracked) {
 		}
 		return
 	}
-	longer := "up to twice as long"
 	if p, ok := s.m.Queue.ProgressOf(gang.QueueTime(s.m.Time), t.Key.String()); ok && p.Tells {
 		e.EndWhy = fmt.Sprintf("the job reports %s; the prediction assumes the reported pace, or a pace that is up to %.0f %% lower, because %s", percent(p.Done), 100/float64(p.Steps), reportsTell(p.Steps))
 		return
 	}
-	runs, shortest, longest := s.m.Queue.EarlierRuns(t.Key.String())
-	switch job := t.QueueJob(s.m.Cfg.RestartCost); {
+	job, longer := t.QueueJob(s.m.Cfg.RestartCost), 1.0
+	if r := t.Record; r != nil && r.Decision.Chosen != nil {
+		longer = r.Decision.Chosen.Cost
+	}
+	switch runs, shortest, longest := s.m.Queue.EarlierRuns(t.Key.String()); {
 	case job.Estimate > 0:
-		e.EndWhy = "pal_duration = " + model.ShortDuration(s.m.Queue.Estimate(job).Round(time.Second)) + " counts as the time on median GPUs of one node"
+		e.EndWhy = "pal_duration = " + model.ShortDuration(job.Estimate) + " counts as the time on the best GPUs that the job can get"
+		longer /= cmp.Or(job.Best, 1)
 	case runs > 0:
-		e.EndWhy = earlierRuns(runs, shortest, longest) + ", estimated for median GPUs of one node"
-		if runs > 1 {
-			longer = fmt.Sprintf("up to %.0f %% longer, because the estimate comes from only %d runs", 100/float64(runs), runs)
-		}
+		e.EndWhy = earlierRuns(runs, shortest, longest) + " on median GPUs of one node"
 	default:
-		e.EndWhy = "max_run_duration counts as the time on median GPUs of one node"
+		e.EndWhy = "max_run_duration is the only thing known about its run time"
 	}
 	if n := e.Elastic; n != nil && n.Members < n.Most {
-		e.EndWhy += fmt.Sprintf("; with %d of %d members %.3g times as long", n.Members, n.Most, t.QueueJob(s.m.Cfg.RestartCost).Slower(n.Members, n.Most))
+		e.EndWhy += fmt.Sprintf("; with %d of %d members %.3g times as long", n.Members, n.Most, job.Slower(n.Members, n.Most))
 	}
-	if r := t.Record; r != nil && r.Decision.Chosen != nil {
-		e.EndWhy += fmt.Sprintf("; on the job's GPUs %.3g times as long (predicted slowdown)", r.Decision.Chosen.Cost)
+	if longer != 1 {
+		e.EndWhy += fmt.Sprintf("; on the job's GPUs %.3g times as long", longer)
 	}
-	e.EndWhy += ", or " + longer
+	e.EndWhy += "; 8 of 10 jobs end within their range"
 }
 
 // reportsTell describes how many steps the predicted pace is based on.

@@ -28,14 +28,14 @@ func TestProgress(t *testing.T) {
 		w.Submit(bed.Gang{Name: "waits", GPUs: 2})
 		w.RunFor(10 * time.Minute)
 		runs, waits := shown(w, "runs"), shown(w, "waits")
-		if runs.Nodes != 2 || runs.Started.Sub(began).Abs() > 10*time.Second || runs.EndFrom.Before(began.Add(time.Hour)) || !runs.EndTo.After(runs.EndFrom) {
+		if runs.Nodes != 2 || runs.Started.Sub(began).Abs() > 10*time.Second || runs.EndFrom.After(began.Add(time.Hour)) || !runs.EndTo.After(began.Add(time.Hour)) {
 			w.T.Errorf("runs: %+v", runs)
 		}
 		if waits.Nodes != 0 || !waits.Started.IsZero() || !waits.EndTo.IsZero() {
 			w.T.Errorf("waits: %+v", waits)
 		}
 		e := explained(w, "runs")
-		if !e.EndFrom.Equal(runs.EndFrom) || !strings.Contains(e.EndWhy, "pal_duration = 1h counts as the time on median GPUs of one node; on the job's GPUs 1.") {
+		if !e.EndFrom.Equal(runs.EndFrom) || !strings.Contains(e.EndWhy, "pal_duration = 1h counts as the time on the best GPUs that the job can get; 8 of 10 jobs end") { // though it needs two nodes
 			w.T.Errorf("explain: %v, %q", e.EndFrom, e.EndWhy)
 		}
 	})
@@ -103,7 +103,7 @@ func TestReportedProgress(t *testing.T) {
 			if name == "reports" {
 				at, by = 2*time.Hour, "the job reports "
 			}
-			if ends := e.EndFrom.Sub(began); (ends-at).Abs() > at/20 || !strings.HasPrefix(e.EndWhy, by) {
+			if ends := e.EndTo.Sub(began); ends < at*95/100 || ends > at*5/4 || !strings.HasPrefix(e.EndWhy, by) {
 				w.T.Errorf("%s ends %v after it began: %s", name, ends, e.EndWhy)
 			}
 			if done := shown(w, name).Progress; (done != nil) != (name == "reports") || done != nil && (*done < 0.45 || *done > 0.55) {
@@ -152,7 +152,7 @@ func TestEndAfterOneRun(t *testing.T) {
 		w.RunFor(5 * time.Second)
 		e := explained(w, "again")
 		least, most := time.Until(e.EndFrom), time.Until(e.EndTo)
-		if least < 2*time.Minute || most > 7*time.Minute || !strings.Contains(e.EndWhy, "its last run took ") || !strings.HasSuffix(e.EndWhy, ", or up to twice as long") {
+		if least > 3*time.Minute || most < 3*time.Minute || most > 15*time.Minute || !strings.Contains(e.EndWhy, "its last run took ") || !strings.HasSuffix(e.EndWhy, "; 8 of 10 jobs end within their range") {
 			w.T.Errorf("ends in %v to %v: %s", least, most, e.EndWhy)
 		}
 	})

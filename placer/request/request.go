@@ -36,6 +36,9 @@ type Request struct {
 	// Elastic is the range of an elastic gang's size; nil for other gangs. The size of Gang is the
 	// job's current number of members or, while the job waits, the maximum.
 	Elastic *rewrite.Elastic
+	// Best is the gang's cost on the best GPUs that it could get if no job held a GPU; 0 if that is
+	// not known, or if the job has no pal_duration.
+	Best float64
 	// SpeedsFrom describes, for each GPU model, the source of the gang's speed on it.
 	SpeedsFrom map[string]string
 	// NeighboursFrom describes, for each class of neighbours, the earlier runs from which the cost
