@@ -67,10 +67,8 @@ type Decision struct {
 	Walk        []Entry `json:"walk,omitempty"`
 	WalkOmitted int     `json:"walk_omitted,omitempty"`
 	// Models lists the GPU models for which the gang's speed is known, the fastest first. If fewer
-	// than two speeds are known, Models is empty. Left is why the gang leaves free GPUs of a faster
-	// model to other gangs.
-	Models []OnModel     `json:"models,omitempty"`
-	Left   reason.Reason `json:"left,omitzero"`
+	// than two speeds are known, Models is empty.
+	Models []OnModel `json:"models,omitempty"`
 }
 
 // OnModel describes the placement of a gang on one GPU model.
@@ -79,12 +77,8 @@ type OnModel struct {
 	Speed  float64 `json:"speed"`  // the gang's speed on this model; 1 is the speed on its fastest model
 	// Fits reports whether the gang fits on free GPUs of the model. Cost is the predicted slowdown
 	// on these GPUs.
-	Fits bool    `json:"fits"`
-	Cost float64 `json:"cost,omitempty"`
-	// Price is the mean speed that recent gangs have on the model; 0 means unknown. Total is Cost
-	// plus the cost to waiting jobs (see [Market]); the model with the smallest total is chosen.
-	Price  float64 `json:"price,omitempty"`
-	Total  float64 `json:"total,omitempty"`
+	Fits   bool    `json:"fits"`
+	Cost   float64 `json:"cost,omitempty"`
 	Chosen bool    `json:"chosen,omitempty"` // the gang has GPUs of the model, or would get them
 }
 

@@ -26,8 +26,8 @@ func Explain(c *Cluster, g Gang, p Policy) Decision {
 }
 
 // ExplainFound explains an existing placement. The result `best` reports whether the policy would
-// choose the same GPUs now. ExplainFound searches again only if the cluster, the gang or the
-// policy, apart from [Policy.Market], has changed since the original search.
+// choose the same GPUs now. ExplainFound searches again only if the cluster, the gang or the policy
+// has changed since the original search.
 func ExplainFound(c *Cluster, g Gang, p Policy, f Found) (d Decision, best bool) {
 	if f.current(c, g, p) {
 		d, best = f.reasons(c, g, p, true), true
@@ -43,7 +43,7 @@ func ExplainFound(c *Cluster, g Gang, p Policy, f Found) (d Decision, best bool)
 // reasons returns the explanation without the choice. ok reports whether the gang fits. If the gang
 // does not fit under PAL, Walk contains the whole matrix of the first suitable model.
 func (f *Found) reasons(c *Cluster, g Gang, p Policy, ok bool) Decision {
-	d := Decision{Gang: g.ID, Class: g.Class, Policy: string(p.Name), Demand: g.GPUs(), Replicas: g.Replicas, Candidates: candidates(c, g), Models: f.onModels(g, p)}
+	d := Decision{Gang: g.ID, Class: g.Class, Policy: string(p.Name), Demand: g.GPUs(), Replicas: g.Replicas, Candidates: candidates(c, g), Models: f.onModels(g)}
 	if p.OutlierThreshold > 0 {
 		d.Candidates.Outliers = c.FreeOutliersFor(g, p.OutlierThreshold)
 		d.Candidates.Free -= d.Candidates.Outliers

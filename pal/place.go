@@ -12,9 +12,9 @@ import (
 // says why. The cluster does not change.
 //
 // A gang never mixes GPU models unless its member sets request different models. If several models
-// suit, Place tries each model, and the lowest cost wins. If the gang's speeds are known, the
-// [Market] decides instead. Replicas do not wait for each other, so they mix models if this spreads
-// them better.
+// suit, Place tries each model, and the lowest cost wins: the model on which the gang is fastest, if
+// its speeds are known. Replicas do not wait for each other, so they mix models if this spreads them
+// better.
 //
 // Preferences of the member sets come before any cost: the first preference under which the whole
 // gang fits wins. For each preference, spreads come before cost.
@@ -34,7 +34,7 @@ type Found struct {
 	model     int // model that was searched, or anyModel
 	walked    int // entries of the L×V matrix that were walked
 	roomier   roomier
-	each      []Found // the placements to choose from, at most one per model; nil if no speeds are known
+	each      []Found // what was found, at most one placement per model; nil if no speeds are known
 }
 
 // By returns the policy that found the placement. If the policy is unknown, By returns the zero
@@ -91,16 +91,12 @@ func findWithin(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 			f, crowded, ok = of, crowd, true
 		}
 	}
-	if len(all) > 0 {
-		f = p.Market.choose(all)
-		f.each = all
-		return f, true
-	}
+	f.each = all
 	return f, ok
 }
 
-// current returns true only if [Find] would return the same result now, in an unchanged market. If
-// current returns false, the result may still be the same.
+// current returns true only if [Find] would return the same result now. If current returns false,
+// the result may still be the same.
 func (f *Found) current(c *Cluster, g Gang, p Policy) bool {
 	if f.c != c || f.stateHash != c.stateHash || f.policy.Name != p.Name || f.policy.RoomForWide != p.RoomForWide || f.policy.RefuseBad != p.RefuseBad && g.Sharing != nil || !f.gang.same(g) || f.policy.Sample != nil || p.Sample != nil {
 		return false

@@ -30,8 +30,6 @@ type Policy struct {
 	// RefuseBad leaves a part of a GPU free if the gang would do less work on this part than its
 	// neighbours would lose. See [Sharing].
 	RefuseBad bool
-	// Market chooses the GPU model of gangs whose speeds are known.
-	Market Market
 }
 
 // PolicyName names a placement policy.

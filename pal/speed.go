@@ -11,8 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
 // Speeds are how fast one application runs on each GPU model, by the name of the device group
@@ -89,41 +87,6 @@ func (s Speeds) text() string {
 	return b.String()
 }
 
-// Market contains the value of GPUs of each model to other gangs. A Market is used for gangs whose
-// speeds are known.
-type Market struct {
-	// Prices contains the price of each model: the mean speed that recent gangs have on the model.
-	// A fast model is expensive for a gang that gains less from it than other gangs do. A model
-	// without a price costs 1.
-	Prices Speeds
-	// Congestion is, for each model, the cost to the waiting gangs that could use the model if the
-	// gang uses a GPU of price 1 for one second. The cost is in seconds of the gang itself. If
-	// Congestion is empty, no gang waits, and each gang runs on the GPUs on which it is fastest.
-	Congestion map[string]float64
-	// Own is the gang's own contribution to the congestion of each model that it can use.
-	Own float64
-}
-
-// Total returns the cost of a unit of the gang's work on a model, in seconds. This cost is the time
-// that the work takes on the model (see [Placement.Cost]), plus what this time costs the waiting
-// gangs.
-func (m Market) Total(model string, cost float64) float64 {
-	price, ok := m.Prices[model]
-	if !ok {
-		price = 1
-	}
-	return cost * (1 + max(0, m.Congestion[model]-m.Own)*price)
-}
-
-// choose returns the placement with the least total. found has at most one placement per model.
-// If totals are equal, the model with the lower price wins, then the model that comes first in the
-// cluster.
-func (m Market) choose(found []Found) Found {
-	return slices.MinFunc(found, func(a, b Found) int {
-		return cmp.Or(cmp.Compare(m.Total(a.Model, a.Cost()), m.Total(b.Model, b.Cost())), cmp.Compare(m.Prices[a.Model], m.Prices[b.Model]))
-	})
-}
-
 // Usable returns the number of GPUs of each model, free or not, that the gang can use. Unless the
 // gang requests several models at once, models with too few GPUs for the whole gang are left out.
 func (c *Cluster) Usable(g Gang) map[string]int {
@@ -142,18 +105,8 @@ func (c *Cluster) Usable(g Gang) map[string]int {
 	return usable
 }
 
-// FindEach returns the placements from which [Find] chooses. If the gang's speeds are known, there
-// is one for each model on which the gang fits, in the order of the cluster.
-func FindEach(c *Cluster, g Gang, p Policy) []Found {
-	f, ok := Find(c, g, p)
-	if ok && f.each == nil {
-		return []Found{f}
-	}
-	return f.each
-}
-
 // onModels lists what the gang would get on each model whose speed is known.
-func (f *Found) onModels(g Gang, p Policy) (all []OnModel) {
+func (f *Found) onModels(g Gang) (all []OnModel) {
 	if len(g.Speeds) < 2 {
 		return nil
 	}
@@ -162,9 +115,9 @@ func (f *Found) onModels(g Gang, p Policy) (all []OnModel) {
 		found[of.Model] = of
 	}
 	for model, speed := range g.Speeds {
-		m := OnModel{Device: model, Speed: speed, Price: p.Market.Prices[model]}
+		m := OnModel{Device: model, Speed: speed}
 		if f, ok := found[model]; ok {
-			m.Fits, m.Cost, m.Total = true, f.Cost(), p.Market.Total(model, f.Cost())
+			m.Fits, m.Cost = true, f.Cost()
 		}
 		all = append(all, m)
 	}
@@ -174,25 +127,11 @@ func (f *Found) onModels(g Gang, p Policy) (all []OnModel) {
 	return all
 }
 
-// markModel marks the models of the placement. If a faster model had free GPUs, markModel sets the
-// reason why the gang did not get them.
+// markModel marks the models of the placement.
 func (d *Decision) markModel() {
-	taken, fastest := -1, -1
 	for i := range d.Models {
 		m := &d.Models[i]
-		if m.Chosen = slices.ContainsFunc(d.Chosen.Members, func(on ChosenMember) bool { return on.Device == m.Device }); m.Chosen {
-			taken = i
-		}
-		if m.Fits && (fastest < 0 || m.Cost < d.Models[fastest].Cost) {
-			fastest = i
-		}
-	}
-	if taken < 0 || fastest < 0 || !d.Models[taken].Fits {
-		return
-	}
-	least := d.Models[fastest]
-	if percent := int(math.Round(100 * (1 - least.Cost/d.Models[taken].Cost))); percent > 0 {
-		d.Left = reason.Reason{Kind: reason.FasterLeft, Device: least.Device, Percent: percent}
+		m.Chosen = slices.ContainsFunc(d.Chosen.Members, func(on ChosenMember) bool { return on.Device == m.Device })
 	}
 }
 

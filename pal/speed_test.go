@@ -27,41 +27,31 @@ func mixed(t *testing.T, models ...string) *Cluster {
 	return c
 }
 
-// A gang goes where it ends first. If others wait, it goes where its own time plus the cost to
-// them is least.
+// A gang goes where it ends first.
 func TestModelForEachGang(t *testing.T) {
 	c := mixed(t, "T4", "A100", "V100")
-	prices := Speeds{"A100": 0.9, "V100": 0.5, "T4": 0.2}
-	waiting := func(much float64) map[string]float64 {
-		return map[string]float64{"A100": much, "V100": much, "T4": much}
-	}
 	for _, tc := range []struct {
 		name   string
 		speeds Speeds
-		market Market
 		busy   string
 		only   []bool
 		want   string
-		left   string
 	}{
 		{name: "nothing known: the first model", want: "T4"},
 		{name: "the fastest", speeds: Speeds{"A100": 1, "V100": 0.5, "T4": 0.1}, want: "A100"},
-		{name: "all alike: the cheapest", speeds: Speeds{"A100": 1, "V100": 1, "T4": 1}, market: Market{Prices: prices}, want: "T4"},
-		{name: "a little slower, and nobody waits", speeds: Speeds{"A100": 1, "V100": 0.9, "T4": 0.3}, market: Market{Prices: prices}, want: "A100"},
-		{name: "a little slower, and others wait", speeds: Speeds{"A100": 1, "V100": 0.9, "T4": 0.3}, market: Market{Prices: prices, Congestion: waiting(1)}, want: "V100", left: "A100, 10 %"},
-		{name: "much slower, however many wait", speeds: Speeds{"A100": 1, "V100": 0.5, "T4": 0.1}, market: Market{Prices: prices, Congestion: waiting(1000)}, want: "A100"},
+		{name: "all alike: the first model", speeds: Speeds{"A100": 1, "V100": 1, "T4": 1}, want: "T4"},
+		{name: "a little slower", speeds: Speeds{"A100": 1, "V100": 0.9, "T4": 0.3}, want: "A100"},
 		{name: "the fastest is busy", speeds: Speeds{"A100": 1, "V100": 0.5, "T4": 0.1}, busy: "A100", want: "V100"},
 		{name: "constraints hold", speeds: Speeds{"A100": 1, "V100": 0.5, "T4": 0.1}, only: []bool{true, false, false}, want: "T4"},
 		{name: "an unknown model counts as the slowest", speeds: Speeds{"A100": 1, "V100": 0.5}, want: "A100"},
 		{name: "an unknown model is used", speeds: Speeds{"A100": 1, "V100": 0.5}, only: []bool{true, false, false}, want: "T4"},
-		{name: "a model without a price costs 1", speeds: Speeds{"A100": 1, "V100": 1, "T4": 1}, market: Market{Prices: Speeds{"T4": 2, "A100": 2}}, want: "V100"},
 	} {
 		g := SingleGPUs("g", ClassA, 2)
 		g.Speeds, g.MemberSets[0].Eligible = tc.speeds, tc.only
 		for i := range c.NumGPUs() {
 			c.SetTaken(i, tc.busy != "" && strings.HasPrefix(c.GPU(i).ID, tc.busy))
 		}
-		p := Policy{Name: PAL, Market: tc.market}
+		p := Policy{Name: PAL}
 		pl, ok := Place(c, g, p)
 		if !ok {
 			t.Errorf("%s: does not fit", tc.name)
@@ -78,13 +68,6 @@ func TestModelForEachGang(t *testing.T) {
 		if d.Chosen.Cost != pl.Cost() || d.Chosen.Members[0].Device != got {
 			t.Errorf("%s: explained as %+v", tc.name, d.Chosen)
 		}
-		left := ""
-		if !d.Left.IsZero() {
-			left = fmt.Sprintf("%s, %d %%", d.Left.Device, d.Left.Percent)
-		}
-		if left != tc.left {
-			t.Errorf("%s: %q is left to others, want %q", tc.name, left, tc.left)
-		}
 	}
 }
 
@@ -95,14 +78,14 @@ func TestSpeedsOfRates(t *testing.T) {
 	}
 }
 
-// In a cluster of one model, speeds and prices change nothing.
+// In a cluster of one model, speeds change nothing.
 func TestSpeedsOfOneModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := draw(t)
 		c, p := d.cluster(t), policy(rapid.SampledFrom(Policies()).Draw(t, "policy"))
 		was := fmt.Sprintf("%+v", Explain(c, d.gang, p))
 		plain, _ := Place(c, d.gang, p)
-		d.gang.Speeds, p.Market = Speeds{"gpu": 1}, Market{Prices: Speeds{"gpu": 0.7}, Congestion: map[string]float64{"gpu": 2}}
+		d.gang.Speeds = Speeds{"gpu": 1}
 		known, _ := Place(c, d.gang, p)
 		if !slices.Equal(plain.GPUs(), known.GPUs()) || plain.Cost() != known.Cost() {
 			t.Fatalf("on %v at cost %v, without speeds on %v at %v", known.GPUs(), known.Cost(), plain.GPUs(), plain.Cost())

@@ -16,7 +16,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/bench/process"
 	"github.com/nomad-pal/nomad-pal/bench/rank"
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
-	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
 // Result is the outcome of one run.
@@ -65,8 +64,6 @@ type JobResult struct {
 	// Explained are the GPU ids in the placer's decision.
 	Predicted float64  `json:"predicted_cost,omitempty"`
 	Explained []string `json:"explained,omitempty"`
-	// LeftFaster reports whether the placer left free GPUs of a faster model to other jobs.
-	LeftFaster bool `json:"left_faster,omitempty"`
 }
 
 // Trim removes lists of GPUs that are equal to GPUIDs.
@@ -166,7 +163,6 @@ func (n *onNomad) explained(ctx context.Context, jr *JobResult) error {
 					} `json:"gpus"`
 				} `json:"members"`
 			} `json:"chosen"`
-			Left reason.Reason `json:"left"`
 		} `json:"decision"`
 	}
 	if err := json.Unmarshal(out, &d); err != nil {
@@ -175,7 +171,7 @@ func (n *onNomad) explained(ctx context.Context, jr *JobResult) error {
 	if d.Decision.Chosen == nil {
 		return nil
 	}
-	jr.Predicted, jr.LeftFaster = d.Decision.Chosen.Cost, !d.Decision.Left.IsZero()
+	jr.Predicted = d.Decision.Chosen.Cost
 	for _, m := range d.Decision.Chosen.Members {
 		for _, u := range m.GPUs {
 			jr.Explained = append(jr.Explained, u.ID)

@@ -16,8 +16,7 @@ func (fs *foresight) Told(j Job) bool {
 }
 
 // WaitsIf returns one [Wait] for each of the given run time estimates: what the waiting gang would
-// wait for if its user had given this estimate. If the gang does not wait, WaitsIf returns nil. Ask
-// a clone, because WaitsIf forgets since when the gang has declined GPUs (see offeredFrom).
+// wait for if its user had given this estimate. If the gang does not wait, WaitsIf returns nil.
 func (q *Queue) WaitsIf(now time.Duration, c *pal.Cluster, id string, estimates ...time.Duration) (ws []Wait) {
 	first := asking(q, now, c)
 	ifTold(q, id, estimates, func(e *entry) {

@@ -41,7 +41,7 @@ func (q *Queue) RoomFor(now time.Duration, c *pal.Cluster, ch Change) (f pal.Fou
 	for _, cl := range q.claims { // their placements can contain GPUs of ch.Own
 		p.holdToEnd(cl.placement)
 	}
-	e := &entry{job: j, of: q.namespace(j.Tenant), gpus: j.Gang.GPUs(), slower: 1, before: j.Attained, doneBefore: j.Done, waitingSince: now, offered: -1}
+	e := &entry{job: j, of: q.namespace(j.Tenant), gpus: j.Gang.GPUs(), slower: 1, before: j.Attained, doneBefore: j.Done, waitingSince: now}
 	waits := p.changed != nil && p.changed.state == waiting
 	if waits {
 		e.waitingSince = p.changed.waitingSince

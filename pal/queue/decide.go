@@ -50,7 +50,6 @@ func (q *Queue) Decide(now time.Duration, c *pal.Cluster) []Action {
 	q.resort()
 	q.hurry(now)
 	q.foreseeEnds(&q.foresight, now)
-	q.crowd(q.live, c)
 	q.passes++
 	p := &pass{planner: q.at(now, c)}
 	defer p.putBack()

@@ -64,13 +64,12 @@
 //   - Questions are all methods that return something about gangs, tenants or the history: Waiting,
 //     WaitingAt, WaitsIf, RoomFor, Look, Wake, Ends, Tenants, RunTimes and so on. Decide is not a
 //     question. All other methods report or set something. A question must not change later answers
-//     and actions, with three exceptions (see below).
+//     and actions, with two exceptions (see below).
 //   - Questions write to the Queue nevertheless. Questions fill caches and buffers, resize elastic
-//     gangs until the question is answered, and update levels and deadlines. Three small effects
+//     gangs until the question is answered, and update levels and deadlines. Two small effects
 //     are visible to the caller. First, if a question has computed a level, this level is not
 //     computed again before it is due. Second, if [Queue.RoomFor] or [Queue.TenantUse] is asked
-//     about a new namespace, it adds this namespace to the Queue. Third, [Queue.WaitsIf] forgets
-//     since when the gang has declined GPUs. So ask a clone if possible, as the placer does.
+//     about a new namespace, it adds this namespace to the Queue. So ask a clone if possible, as the placer does.
 //   - [Queue.Clone] copies everything that the Queue changes in place. clone.go must handle each
 //     new field. In the copy, pointers to entries, claims, buckets, levels and tenants must point
 //     to copies. Slices and maps must be copied, unless the Queue only replaces them as a whole.

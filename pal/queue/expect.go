@@ -335,8 +335,7 @@ func (p *asker) largestRoom(e *entry) (n int) {
 	if p.opt.Backfill == BackfillNone {
 		return p.c.NumGPUs()
 	}
-	_, usable := p.crowdOf(e, p.c)
-	for _, of := range usable {
+	for _, of := range p.c.Usable(e.job.Gang) {
 		n += of
 	}
 	return n

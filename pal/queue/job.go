@@ -154,8 +154,6 @@ type Options struct {
 	// HalfLife is the time after which used GPU time counts half; 0 means that only GPUs in use
 	// count.
 	HalfLife time.Duration
-	// Usage selects how GPU hours are weighted; "" means [UsageGPUTime].
-	Usage UsageBy
 	// JobPriority puts gangs of a higher [Job.Priority] first, and lets them stop preemptible gangs
 	// of a lower one. JobPriority counts before Deadlines and Order. With FairShare, it counts only
 	// between gangs of the same tenant. The order [Priority] has the same effect as JobPriority,
@@ -227,7 +225,7 @@ func Default() Options {
 	place.RefuseBad = true
 	return Options{Order: Adaptive, Placement: place, Backfill: BackfillReserved,
 		Preempt: true, Migrate: true, LocalityWait: true, OutlierThreshold: DefaultOutlierThreshold, JobPriority: true, Deadlines: true,
-		MaxWait: DefaultMaxWait, Patience: DefaultPatience, FreeStops: DefaultFreeStops, Credit: DefaultCredit, OverdueShare: DefaultOverdueShare, Quantum: DefaultQuantum, DefaultRuntime: DefaultRuntime, HalfLife: DefaultHalfLife, Usage: UsageGPUTime}
+		MaxWait: DefaultMaxWait, Patience: DefaultPatience, FreeStops: DefaultFreeStops, Credit: DefaultCredit, OverdueShare: DefaultOverdueShare, Quantum: DefaultQuantum, DefaultRuntime: DefaultRuntime, HalfLife: DefaultHalfLife}
 }
 
 // Placement returns the placement policy of that name, as the agent uses it by default. Only the
@@ -251,10 +249,6 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if _, err := pal.ParsePolicy(string(o.Placement.Name)); err != nil {
 		return o, err
-	}
-	o.Usage = cmp.Or(o.Usage, UsageGPUTime)
-	if _, err := ParseUsageBy(string(o.Usage)); err != nil {
-		return o, fmt.Errorf("queue: %w", err)
 	}
 	switch {
 	case o.MaxWait < 0 || o.Quantum < 0 || o.DefaultRuntime < 0:

@@ -11,8 +11,6 @@ type fitKind struct {
 	needsOutliers answer  // the gang would not fit without outliers; see [finder.needsOutliers]
 	picky         answer  // see [finder.picky]
 	leastCost     float64 // see [finder.leastCost]; 0: not known
-	models        []atBest
-	usable        map[string]int // see [pal.Cluster.Usable]; nil: not known
 }
 
 // room contains two cached answers for one kind of gang. The field `ever` reports whether the gang
@@ -46,8 +44,7 @@ func (a *answer) of(ask func() bool) bool {
 type gangKinds struct {
 	opt     *Options
 	kinds   map[signature]*fitKind
-	changes uint64             // number of calls of Changed
-	crowds  map[string]float64 // congestion by GPU model; see crowd
+	changes uint64 // number of calls of Changed
 }
 
 // kindOf returns the gang's kind.

@@ -22,20 +22,13 @@ const muchWorse = 1.2
 // The wait begins when the gang was put into the queue, and lasts at most as long as
 // [Job.LocalityWait]. If LocalityWait is not set, the wait lasts at most for the time that the best
 // GPUs are expected to save, and for a quarter of this time if the gang can be moved later. The gang
-// waits only if the placement costs at least muchWorse times as much as the best GPUs.
-//
-// There are two differences if the gang's speeds on GPU models are known. The time for which the
-// gang keeps GPUs from other gangs counts too (see [pal.Market]), and the wait begins when the gang
-// first declined GPUs.
+// waits only if the placement costs at least muchWorse times as much as the best GPUs. The costs
+// include the gang's speed on the GPU model, so a gang waits for a faster model by the same rule.
 func (p *finder) waitsForBetterGPUs(e *entry, pl pal.Placement) (until time.Duration, waits bool) {
 	if !e.mayWaitForBetter(p.opt) {
 		return 0, false
 	}
 	have, best := pl.Cost(), p.leastCost(e)
-	if len(e.job.Gang.Speeds) > 0 {
-		have = p.total(e, pl)
-		best, _ = p.bestModel(e)
-	}
 	// The limit is higher for reserved GPUs: reservedFirst prefers them even to GPUs that are
 	// better by almost the factor muchWorse.
 	if have < muchWorse*best || have < muchWorse*muchWorse*best && within(pl, p.reserved(e)) {
@@ -48,39 +41,13 @@ func (p *finder) waitsForBetterGPUs(e *entry, pl pal.Placement) (until time.Dura
 			limit /= 4
 		}
 	}
-	until = e.offeredFrom(p.now) + limit
+	until = e.waitingSince + limit
 	return until, until > p.now
-}
-
-// onlyForOthers reports whether the placement suits the gang itself, so that a wait would only
-// leave the placement's GPU model to other gangs.
-func (p *finder) onlyForOthers(e *entry, pl pal.Placement) bool {
-	if len(e.job.Gang.Speeds) == 0 {
-		return false
-	}
-	_, least := p.bestModel(e)
-	return pl.Cost() < muchWorse*least
-}
-
-// offeredFrom returns when a gang's wait for better GPUs began. The wait began when the gang was
-// queued. If the gang's speeds on GPU models are known, the wait began when the gang first declined
-// GPUs.
-func (e *entry) offeredFrom(now time.Duration) time.Duration {
-	switch {
-	case len(e.job.Gang.Speeds) == 0:
-		return e.waitingSince
-	case e.offered < 0:
-		return now
-	}
-	return e.offered
 }
 
 // holdsOut returns the result of waitsForBetterGPUs. The wait is also recorded for [Queue.Wake].
 func (p *finder) holdsOut(e *entry, pl pal.Placement) bool {
 	until, waits := p.waitsForBetterGPUs(e, pl)
-	if waits {
-		e.offered = e.offeredFrom(p.now)
-	}
 	if waits && (p.localityUntil <= p.now || until < p.localityUntil) {
 		p.localityUntil = until
 	}
@@ -117,10 +84,6 @@ func (p *finder) anyGPU(e *entry) (back func()) {
 // their GPUs. For a service, leastCost returns the cost if none of the Queue's gangs ran. The cost
 // is infinite if the gang would not fit at all.
 func (p *finder) leastCost(e *entry) float64 {
-	if len(e.job.Gang.Speeds) > 0 {
-		_, c := p.bestModel(e)
-		return c
-	}
 	known, without := &p.kindOf(e).leastCost, p.withoutEnding
 	if e.job.Endless {
 		without = p.withoutRunning

@@ -52,7 +52,6 @@ type entry struct {
 
 	patience     time.Duration // see foresight.patience; while waiting
 	waitingSince time.Duration // while waiting
-	offered      time.Duration // while waiting: when it first declined GPUs; -1: not yet; see offeredFrom
 	waited       time.Duration // total wait before waitingSince
 	safeUntil    time.Duration // it is not stopped or moved before this time
 	stops        int           // how often it was stopped for others, or moved
@@ -60,7 +59,6 @@ type entry struct {
 	judged       bool          // see judgeStopped
 	startedAt    time.Duration
 	booked       float64       // GPUs counted as used since startedAt, weighted by worth
-	saved        float64       // whole GPUs that do not count in fair shares because of their price; see countHeld
 	before       time.Duration // run time before startedAt; see attained
 	doneBefore   time.Duration // work done before startedAt, at cost 1
 	ranOn        string        // GPU model of the runs before startedAt; see ran
@@ -211,7 +209,6 @@ func (q *Queue) newEntry(j Job) (*entry, error) {
 	}
 	q.seq++
 	q.submitted(e)
-	q.price(j.Gang)
 	q.rate(j.Name, j.Gang.Speeds)
 	q.entries[j.ID] = e
 	q.sign(e)
@@ -286,7 +283,7 @@ func (q *Queue) run(e *entry, p pal.Placement, at time.Duration) {
 	e.state, e.placement, e.target, e.startedAt = running, p, pal.Placement{}, at
 	e.expectedEnd = at + stretched(q.remaining(e, at), e.cost(p))
 	q.countHeld(e, 1)
-	e.booked = e.counted * q.worth(p)
+	e.booked = e.counted
 	q.bookUsage(e, max(at, e.job.Booked), e.booked)
 	if q.join(e); e.job.Endless {
 		q.Changed() // its GPUs will not come free, so drop cached answers that count on them

@@ -43,13 +43,12 @@ func (p *finder) search(e *entry) (pal.Found, bool) {
 	p.trying = e.job.ID
 	if e.within > 0 {
 		policy := policyFor(p.Queue, e)
-		policy.Market = p.market(e, p.c)
 		policy.OutlierThreshold = float64(e.within)
 		f, ok := pal.Find(p.c, e.job.Gang, policy)
 		p.trying = ""
 		return f, ok
 	}
-	f, _, ok := p.opt.avoiding(p.c, e.job.Gang, policyFor(p.Queue, e), p.market(e, p.c), func(policy pal.Policy) bool { return p.needsOutliers(e, policy) })
+	f, _, ok := p.opt.avoiding(p.c, e.job.Gang, policyFor(p.Queue, e), func(policy pal.Policy) bool { return p.needsOutliers(e, policy) })
 	p.trying = "" // not deferred: see Trying
 	return f, ok
 }
@@ -81,14 +80,13 @@ func (q *Queue) Look(c *pal.Cluster, g pal.Gang) (f pal.Found, by pal.Policy, ok
 // look does the same as [Queue.Look] in the what-if.
 func (p *finder) look(g pal.Gang) (f pal.Found, by pal.Policy, ok bool) {
 	e := p.entries[g.ID]
-	return p.opt.avoiding(p.c, g, policyFor(p.Queue, e), p.market(e, p.c), func(by pal.Policy) bool { return !p.fitsLater(g, by) })
+	return p.opt.avoiding(p.c, g, policyFor(p.Queue, e), func(by pal.Policy) bool { return !p.fitsLater(g, by) })
 }
 
 // avoiding returns a placement without outliers or, if there is none and the gang needs outliers, a
 // placement on any GPUs. The policy that was used is returned, too; ok is false if the gang does
 // not fit.
-func (o *Options) avoiding(c *pal.Cluster, g pal.Gang, by pal.Policy, m pal.Market, needs func(pal.Policy) bool) (f pal.Found, used pal.Policy, ok bool) {
-	by.Market = m
+func (o *Options) avoiding(c *pal.Cluster, g pal.Gang, by pal.Policy, needs func(pal.Policy) bool) (f pal.Found, used pal.Policy, ok bool) {
 	if o.OutlierThreshold > 0 {
 		if bad := c.Outliers(g.Class, o.OutlierThreshold); bad > 0 && g.GPUs() <= c.NumGPUs()-bad {
 			by.OutlierThreshold = o.OutlierThreshold

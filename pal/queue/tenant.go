@@ -56,10 +56,7 @@ type tenant struct {
 	users    map[string]UserUse // use of each user, with promised GPUs; only if users have limits
 	freeing  float64            // GPUs of gangs that are being stopped or shrunk
 	usage    usage
-	// saved is what fair share subtracts from the tenant's number of whole GPUs, because some GPU
-	// models have a price below 1.
-	saved float64
-	turn  tenantTurn
+	turn     tenantTurn
 }
 
 // tenantTurn is the state of a tenant during a walk. With this state, firstByTenant chooses the
@@ -331,15 +328,6 @@ func (ts *tenancy) countHeld(e *entry, sign int) {
 		}
 	}
 	e.of.tenant.count(e.job.User, float64(sign)*e.counted)
-	if sign > 0 && e.state != waiting {
-		e.saved = e.counted * (1 - ts.worth(e.placement))
-	}
-	for t := e.of.tenant; t != nil && e.saved != 0; t = t.parent {
-		t.saved += float64(sign) * e.saved
-	}
-	if sign < 0 {
-		e.saved = 0
-	}
 	ts.countJob(e, sign)
 }
 
@@ -571,8 +559,6 @@ type TenantUse struct {
 	GPUHours float64 `json:"gpu_hours"`
 	// HalfLifeSeconds is the time after which used GPU hours count only half.
 	HalfLifeSeconds float64 `json:"half_life_seconds,omitempty"`
-	// Priced is set if GPU hours are weighted by the price of the GPU model.
-	Priced bool `json:"priced,omitempty"`
 	// Share is the fraction of all GPU time to which the tenant's weight entitles it. Only tenants
 	// that have jobs or have used GPU time have a share. Times is the tenant's fraction of the used
 	// GPU time divided by Share; 0 if no tenant has used GPU time.
@@ -632,7 +618,7 @@ func (q *Queue) Tenants(now time.Duration) []TenantUse {
 	var out []TenantUse
 	for _, name := range slices.Sorted(maps.Keys(q.tree.byName)) {
 		t := q.tree.byName[name]
-		u := TenantUse{Tenant: q.tree.shown(name), Namespaces: names[t], GPUs: reason.Rounded(t.gpus), Weight: t.weight(), Quota: t.Quota, GPUHours: t.usage.value(q.decay(), now) / 3600, Priced: q.opt.Usage == UsagePriced, HalfLifeSeconds: q.opt.HalfLife.Seconds(),
+		u := TenantUse{Tenant: q.tree.shown(name), Namespaces: names[t], GPUs: reason.Rounded(t.gpus), Weight: t.weight(), Quota: t.Quota, GPUHours: t.usage.value(q.decay(), now) / 3600, HalfLifeSeconds: q.opt.HalfLife.Seconds(),
 			MaxGPUsPerUser: t.MaxGPUsPerUser, MaxJobsPerUser: t.MaxJobsPerUser, Users: t.sortedUsers()}
 		if most, ok := t.limit(); ok {
 			u.Limit = &most

@@ -9,8 +9,6 @@ import (
 	"math"
 	"slices"
 	"time"
-
-	"github.com/nomad-pal/nomad-pal/pal"
 )
 
 // DefaultHalfLife is the default of [Options.HalfLife], as in Slurm (PriorityDecayHalfLife).
@@ -26,7 +24,7 @@ const entryCharge = time.Hour
 type usage struct {
 	gpuS float64       // decayed GPU seconds at the time at
 	at   time.Duration // the time of the last update
-	rate float64       // GPUs in use since the time at, weighted by worth
+	rate float64       // GPUs in use since the time at
 }
 
 // decay is the half-life of usage; 0 means that nothing is kept.
@@ -153,36 +151,13 @@ func (ts *tenancy) bookOutside(at time.Duration, held map[Payer]Held, sign float
 	}
 }
 
-// UsageBy says how GPU hours are weighted.
-type UsageBy string
-
-// The ways to weight GPU hours.
-const (
-	UsageGPUTime UsageBy = "gpu-time" // each GPU hour counts 1; a part of a GPU counts as this part
-	UsagePriced  UsageBy = "priced"   // each GPU hour counts the price of its model; see [pal.Market]
-)
-
-// ParseUsageBy parses a way to weight GPU hours.
-func ParseUsageBy(s string) (UsageBy, error) {
-	return pal.ParseName("usage", s, UsageGPUTime, UsagePriced)
-}
-
-// worth returns the factor by which one GPU of the placement counts in the usage. Call worth only
-// when the gang gets the GPUs, so that later changes of prices do not change the usage of the run.
-func (ts *tenancy) worth(p pal.Placement) float64 {
-	if price, ok := ts.opt.Placement.Market.Prices[p.Model]; ok && ts.opt.Usage == UsagePriced {
-		return price
-	}
-	return 1
-}
-
 // decay returns the half-life of usage that the options set.
 func (ts *tenancy) decay() decay { return decay(ts.opt.HalfLife) }
 
 // fair returns the tenant's usage divided by its weight. [Options.FairShare] compares siblings by
 // this value.
 func (ts *tenancy) fair(t *tenant, now time.Duration) float64 {
-	used := t.gpus - t.saved
+	used := t.gpus
 	if ts.opt.HalfLife > 0 {
 		used = t.usage.value(ts.decay(), now) + used*entryCharge.Seconds()
 	}

@@ -11,76 +11,19 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Two tenants have used the same number of GPUs for the same time, one of them on a slow model. By
-// GPU time they are equal, so the first submission goes first. By price, the tenant on the slow
-// model has used less and goes first, even while its gang runs. Later changes of prices do not
-// change earlier usage.
-func TestPricedUsage(t *testing.T) {
-	for usage, want := range map[UsageBy]struct {
-		slow  float64 // GPU hours of the tenant on the slow model
-		first string
-	}{UsageGPUTime: {2, "start later-fast on a\n"}, UsagePriced: {0.5, "start later-slow on a\n"}} {
-		w := marketWorld(t)
-		o := w.queue.opt
-		o.FairShare, o.HalfLife, o.Usage, o.LocalityWait = true, 1e6*time.Hour, usage, false
-		var err error
-		if w.queue, err = New(*o); err != nil {
-			t.Fatal(err)
-		}
-		submit := func(id, tenant string, eligible []bool) {
-			t.Helper()
-			g := pal.SingleGPUs(id, pal.ClassA, 1)
-			g.Speeds, g.MemberSets[0].Eligible = pal.Speeds{"a": 1, "b": 0.25}, eligible
-			w.gangs[id] = g
-			if err := w.queue.Submit(w.now, Job{ID: id, Tenant: tenant, Gang: g, Submitted: w.now}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		onB, onA := []bool{true, false}, []bool{false, true}
-		submit("slow", "s", onB)
-		submit("fast", "f", onA)
-		w.decide()
-		w.now = 2 * time.Hour
-		for _, id := range []string{"slow", "fast"} {
-			w.release(id)
-			w.queue.Finished(w.now, id)
-		}
-		for range 100 { // later jobs are very slow on b, so the price of b falls
-			g := pal.SingleGPUs("other", pal.ClassA, 1)
-			g.Speeds = pal.Speeds{"a": 1, "b": 0.01}
-			if err := w.queue.Submit(w.now, Job{ID: "other", Gang: g}); err != nil {
-				t.Fatal(err)
-			}
-			w.queue.Removed(w.now, "other")
-		}
-		for tenant, hours := range map[string]float64{"s": want.slow, "f": 2} {
-			u := w.queue.TenantUse(tenant, w.now)
-			if math.Abs(u.GPUHours-hours) > 1e-3 || u.Priced != (usage == UsagePriced) {
-				t.Errorf("%s: %s has used %v GPU hours, priced %v; want %v", usage, tenant, u.GPUHours, u.Priced, hours)
-			}
-		}
-		submit("later-fast", "f", onA)
-		submit("later-slow", "s", onA)
-		if got := w.decide(); got != want.first {
-			t.Errorf("%s: %q, want %q", usage, got, want.first)
-		}
-	}
-}
-
-// Each GPU in use adds an hour to the tenant's usage, weighted by the GPU's price, until it is
-// released.
-func TestPricedCharge(t *testing.T) {
-	w := marketWorld(t)
-	w.queue.opt.Usage, w.queue.opt.FairShare = UsagePriced, true
-	w.submitAt(t, "runs", 0.25, time.Hour) // prices: a 1, b 0.25
+// Each GPU in use adds an hour to the tenant's usage, until it is released.
+func TestChargeOfGPUsInUse(t *testing.T) {
+	w := modelsWorld(t)
+	w.queue.opt.FairShare = true
+	w.submitAt(t, "runs", 0.25, time.Hour)
 	w.cluster.SetTaken(1, true)
 	w.queue.opt.LocalityWait = false
 	if got := w.decide(); got != "start runs on b\n" {
 		t.Fatal(got)
 	}
 	of := w.queue.entries["runs"].of.tenant
-	if got := w.queue.fair(of, w.now); got != 0.25*entryCharge.Seconds() {
-		t.Errorf("one GPU of price 0.25 counts for %v s, want %v", got, 0.25*entryCharge.Seconds())
+	if got := w.queue.fair(of, w.now); got != entryCharge.Seconds() {
+		t.Errorf("one GPU counts for %v s, want %v", got, entryCharge.Seconds())
 	}
 	w.release("runs")
 	w.queue.Finished(w.now, "runs")
@@ -91,7 +34,7 @@ func TestPricedCharge(t *testing.T) {
 
 // One of four parts of a GPU counts as a quarter of a GPU, while a gang holds it and afterwards.
 func TestUsageOfParts(t *testing.T) {
-	w := marketWorld(t)
+	w := modelsWorld(t)
 	parts := pal.DeviceGroup{Name: "s", Shared: true, GPUs: []pal.GPU{{ID: "s::0"}, {ID: "s::1"}, {ID: "s::2"}, {ID: "s::3"}}}
 	var err error
 	if w.cluster, err = pal.NewCluster([]pal.Node{{ID: "n", Name: "n", Groups: []pal.DeviceGroup{parts}}}, pal.TwoTier(1.7)); err != nil {

@@ -31,8 +31,7 @@ type Wait struct {
 	// slow each other too much. "services": services hold too many GPUs and do not end. "reserved":
 	// the free GPUs are reserved for another gang. "window": the free GPUs are kept for maintenance
 	// or for other jobs. "order": under strict order, the gang cannot start before the gang ahead.
-	// "locality": the gang waits for GPUs that are faster or closer together, or that other jobs
-	// need less. "next-round": the gang starts in the next round.
+	// "locality": the gang waits for GPUs that are faster or closer together. "next-round": the gang starts in the next round.
 	Reason  reason.Kind `json:"reason"`
 	Overdue bool        `json:"overdue,omitempty"` // the gang's total wait exceeds twice its estimate or limit (at least an hour), or max_wait if the gang has neither
 	GPUs    int         `json:"gpus"`              // GPUs that the gang requests; for an elastic gang, the minimum
@@ -79,9 +78,6 @@ type Wait struct {
 	// spares is set for a service that waits until Ahead has run. In this case, the gang Ahead can
 	// be behind the service in the queue.
 	spares bool
-	// otherModel is set for reason.Locality if the gang waits for a GPU model that other gangs need
-	// less. Otherwise, the gang waits for GPUs that suit the gang itself better.
-	otherModel bool
 	// unusable is set for reason.Scattered: why the gang cannot use the free GPUs, if the cause is
 	// known (see [pal.Unusable]).
 	unusable reason.Reason
@@ -114,10 +110,6 @@ func (w Wait) Why() reason.Reason {
 	case reason.InWindow:
 		if w.Begins > 0 {
 			r.Kind = reason.WindowBegins
-		}
-	case reason.Locality:
-		if w.otherModel {
-			r.Kind = reason.OtherModel
 		}
 	case reason.Array:
 		r.Have, r.Limit = w.Running, w.Limit
@@ -242,7 +234,6 @@ func (p *asker) whys(queue []*entry) []Wait {
 		if w.Reason == reason.Locality {
 			pl, _ := p.placeNow(e)
 			w.Until, _ = p.waitsForBetterGPUs(e, pl)
-			w.otherModel = p.onlyForOthers(e, pl)
 		}
 		if w.Reason == reason.InWindow {
 			w.barredBy(p.barring(e), p.now)

@@ -88,10 +88,6 @@ type Reason struct {
 	Version uint64 `json:"version,omitempty"`
 	// Class is a variability class.
 	Class int `json:"class,omitempty"`
-	// Device is a GPU model, as Nomad names the device group. Percent is how much less time the job
-	// would take on this model, in percent.
-	Device  string `json:"device,omitempty"`
-	Percent int    `json:"percent,omitempty"`
 	// Tries is the number of tries, failures or unhealthy members, depending on the kind of the
 	// reason. Minutes is the time after a failure within which the placer retries the job.
 	Tries   int `json:"tries,omitempty"`

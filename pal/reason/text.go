@@ -34,7 +34,6 @@ const (
 	Locality  Kind = "locality"   // the job fits, but waits for GPUs that are closer together, or of another model
 	Next      Kind = "next-round" // the job fits, and the next decision starts it
 
-	OtherModel   Kind = "other-model"   // the job fits, but leaves the free GPUs to jobs that need their model more
 	NoPlacer     Kind = "no-placer"     // enough GPUs are free, but no placer is active
 	Away         Kind = "nodes-away"    // the job's nodes are not ready
 	WindowKeeps  Kind = "window-keeps"  // a window keeps GPUs from the job
@@ -80,8 +79,7 @@ const (
 	NewJob          Kind = "new"             // the job was registered a moment ago
 
 	// Why a job runs on its nodes.
-	SpreadOut  Kind = "spread-out"  // the replicas are on several nodes, because a node can fail
-	FasterLeft Kind = "faster-left" // a faster GPU model is left to jobs that gain more from this model
+	SpreadOut Kind = "spread-out" // the replicas are on several nodes, because a node can fail
 
 	// What happens to a running job.
 	MembersRun        Kind = "members"             // what the job's members do
@@ -264,11 +262,10 @@ var ofWaiting = map[Kind]writer{
 		}
 		return "the job might still be running when a window reserves its GPUs; the window lasts" + lasting(r)
 	},
-	Locality:   say("the job could start, but waits for GPUs that are faster or closer together and may soon come free"),
-	OtherModel: say("the job could start, but waits for GPUs of another model, because other jobs gain more from the free GPUs"),
-	Next:       say("the job's GPUs are free; the placer's next decision starts the job"),
-	NoPlacer:   say("no placer is active"),
-	Away:       func(r Reason) string { return "the job's nodes are unavailable: " + list(r.Because, ", ") },
+	Locality: say("the job could start, but waits for GPUs that are faster or closer together and may soon come free"),
+	Next:     say("the job's GPUs are free; the placer's next decision starts the job"),
+	NoPlacer: say("no placer is active"),
+	Away:     func(r Reason) string { return "the job's nodes are unavailable: " + list(r.Because, ", ") },
 	WindowKeeps: func(r Reason) string {
 		return fmt.Sprintf("the window %q reserves %s%s", r.Window, Count(r.Needs), lasting(r))
 	},
@@ -374,9 +371,6 @@ var ofPlace = map[Kind]writer{
 			return fmt.Sprintf("the %d replicas are on %d nodes, so losing a node stops only one replica", r.Members, r.Nodes)
 		}
 		return fmt.Sprintf("the %d replicas are spread over %d nodes, at most %d on each node", r.Members, r.Nodes, r.Room)
-	},
-	FasterLeft: func(r Reason) string {
-		return fmt.Sprintf("the job would take %[2]d %% less time on GPU model %[1]s, but the free GPUs of this model are left to jobs that gain more or fit on no other model", r.Device, r.Percent)
 	},
 }
 

@@ -209,8 +209,6 @@ func queueKeys() []Key {
 			"Gangs whose `pal_deadline` is in danger go before other gangs of their tenant and priority. Without `fair_share` and quotas, they go before all other gangs of their priority. A deadline gives its job an advantage, so switch this off if users do not trust each other"),
 		queueKey("fair_share", func(c *Config) *bool { return &c.Queue.FairShare },
 			"The tenant that has used the least GPU time relative to its weight goes first. Older use counts less (`usage_half_life`), and each GPU in use counts as one additional GPU hour"),
-		{Block: "queue", Name: "usage", text: parsed(queue.ParseUsageBy, func(c *Config) *queue.UsageBy { return &c.Queue.Usage }),
-			Doc: "What a GPU hour costs in `fair_share`: 1 (`gpu-time`), or the [price](../design/concepts.md#gpu-models) of the GPU's model when the job got the GPU (`priced`), so that an hour on a slow model costs less"},
 		{Block: "queue", Name: "usage_half_life", zero: true, field: func(c *Config) any { return &c.Queue.HalfLife },
 			Doc: "After this time, used GPU time counts half as much in `fair_share`, like Slurm's `PriorityDecayHalfLife`; 0: only GPUs in use count"},
 	}

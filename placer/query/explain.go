@@ -668,7 +668,7 @@ func (e Explanation) RedactedFor(sees model.Sees) *Explanation {
 	}
 	if e.Decision != nil {
 		d := *e.Decision
-		d.Reason, d.Left = d.Reason.RedactedFor(sees.Name), d.Left.RedactedFor(sees.Name)
+		d.Reason = d.Reason.RedactedFor(sees.Name)
 		e.Decision = &d
 	}
 	if e.Outcome != nil {

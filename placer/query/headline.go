@@ -139,22 +139,20 @@ func runsSentence(e *Explanation, now time.Time) string {
 	return text + "."
 }
 
-// whyThere explains why replicas run on these nodes, and why a job is not on a faster GPU model.
-func whyThere(d *pal.Decision) (text string) {
-	if why := d.Chosen.Spread(); d.Replicas && !why.IsZero() {
-		text = why.Sentence() + " "
+// whyThere explains why replicas run on these nodes.
+func whyThere(d *pal.Decision) string {
+	why := d.Chosen.Spread()
+	if !d.Replicas || why.IsZero() {
+		return ""
 	}
-	if !d.Left.IsZero() {
-		text += d.Left.Sentence() + " "
-	}
-	return text
+	return why.Sentence() + " "
 }
 
 // whyThese explains the choice of GPUs and their predicted slowdown.
 func whyThese(d *pal.Decision) string {
 	slowdown := "Predicted slowdown: " + times(d.Chosen.Cost)
 	switch {
-	case d.Candidates.Total == 0 || d.Policy != string(pal.PAL) || !d.Left.IsZero():
+	case d.Candidates.Total == 0 || d.Policy != string(pal.PAL):
 		return slowdown
 	case d.Candidates.Free <= d.Demand:
 		return onlyFree(d) + " " + slowdown

@@ -348,9 +348,6 @@ func shareSentence(c model.Config, u queue.TenantUse) string {
 		return fmt.Sprintf("fair share: tenant %s has %s in use, and a weight of %g", u.Tenant, reason.Amount(u.GPUs), u.Weight) + goes
 	}
 	said := fmt.Sprintf("fair share: tenant %s has used %s GPU hours", u.Tenant, Round3(u.GPUHours))
-	if u.Priced {
-		said += ", weighted by the prices of the GPU models"
-	}
 	if u.Times > 0 {
 		said += fmt.Sprintf(", %s times its share", Round3(u.Times))
 	}

@@ -203,7 +203,7 @@ const fades = half => half ? empty(`Old GPU hours count less: a GPU hour used ${
 export function tenantsPage() {
   const host = h("div", {}, empty("Reading the tenants …"));
   const users = list => list.flatMap(t => (t.users ?? []).map(u => [u.user, t.tenant, u.gpus, t.max_gpus_per_user ?? "", u.jobs, t.max_jobs_per_user ?? ""]));
-  get("/v1/tenants").then(list => host.replaceChildren(...list?.length ? [table("Tenants", ["Tenant", "#GPUs", "#Without gate", "#Quota", "#At most", list[0].priced ? "#Recent GPU hours, by price" : "#Recent GPU hours", "#Times its share"], list.map(t => [t.tenant, t.gpus, t.ungated ?? "", t.quota || "none", t.limit ?? "none", t.gpu_hours.toFixed(1), t.times.toFixed(2)])), fades(list[0].half_life_seconds),
+  get("/v1/tenants").then(list => host.replaceChildren(...list?.length ? [table("Tenants", ["Tenant", "#GPUs", "#Without gate", "#Quota", "#At most", "#Recent GPU hours", "#Times its share"], list.map(t => [t.tenant, t.gpus, t.ungated ?? "", t.quota || "none", t.limit ?? "none", t.gpu_hours.toFixed(1), t.times.toFixed(2)])), fades(list[0].half_life_seconds),
     users(list).length ? table("Users", ["User", "Tenant", "#GPUs", "#At most", "#Jobs", "#At most"], users(list)) : ""]
     : [empty("No tenant that this token may see has jobs with GPUs.")]), e => host.replaceChildren(failed(e)));
   return {title: "Tenants", element: [h("h1", {}, "Tenants"), h("p", {className: "soft"}, "The GPUs that each tenant holds and may hold, and its recent GPU hours as fair share counts them. ", link("#/usage", "Usage"), " shows all GPU hours of a month or year."), h("div", {className: "plain"}, host)], close: () => {}};

@@ -92,9 +92,8 @@ function decision(d, predicted, alternatives, from) {
     choices.length ? table("Placements", ["Placement", "Locality", "#Nodes", "#Slowest PM score", "#Penalty", "#Slowdown", "On"], choices.map(([what, p]) =>
       [what, p.tier, p.nodes, p.pm_score.toFixed(3), p.locality_penalty.toFixed(2), p.cost.toFixed(3), [...new Set(p.members.map(m => m.node))].slice(0, 6).flatMap((n, i) => [i ? ", " : "", nodeLink(n)]).concat(p.nodes > 6 ? ` and ${p.nodes - 6} more` : "")])) : "",
     choices.some(([, p]) => p.tier === "cluster") && d.walk?.length && !d.walk_omitted && !d.walk.some(e => e.tier === "rack") ? h("p", {className: "soft"}, "Locality “cluster” means anywhere. Racks do not count: this agent's locality has no penalty for the tier rack.") : "",
-    d.left ? h("p", {}, d.left.text[0].toUpperCase() + d.left.text.slice(1) + ".") : "",
-    d.models?.length ? [h("h3", {}, "GPU models"), table("GPU models", ["GPU model", "#Speed", "#Slowdown", "#Price", "#Slowdown with cost to others", "Result", "Speed known from"], d.models.map(m =>
-      [m.device, +m.speed.toPrecision(3), m.fits ? m.cost.toFixed(3) : "–", m.price ? +m.price.toPrecision(3) : "–", m.fits ? m.total.toFixed(3) : "–", m.chosen ? "chosen" : m.device === d.left?.device ? "left to others" : m.fits ? "has room" : d.replicas ? "–" : "no room now", from?.[m.device] ?? ""]))] : "",
+    d.models?.length ? [h("h3", {}, "GPU models"), table("GPU models", ["GPU model", "#Speed", "#Slowdown", "Result", "Speed known from"], d.models.map(m =>
+      [m.device, +m.speed.toPrecision(3), m.fits ? m.cost.toFixed(3) : "–", m.chosen ? "chosen" : m.fits ? "has room" : d.replicas ? "–" : "no room now", from?.[m.device] ?? ""]))] : "",
     predicted ? h("p", {}, "Nomad gave the job GPUs that the placer did not choose, but that the job's pins allow.") : "",
     h("p", {className: "soft"}, `Of ${plural(c.total, "GPU")}, ${c.free.toLocaleString()} ${c.free === 1 ? "was" : "were"} free for it, ${c.allocated.toLocaleString()} allocated, ${c.unhealthy} unhealthy, ${c.quarantined} quarantined, ${c.unavailable ?? 0} unavailable${c.outliers ? `, ${c.outliers} too slow` : ""}${c.kept ? `, ${c.kept} kept by windows` : ""}; ${c.ineligible.toLocaleString()} not eligible (GPU model, constraints, or a node that is not ready).`),
     d.walk?.length ? matrix(d) : "",

@@ -403,25 +403,20 @@ func percent(part float64) string { return fmt.Sprintf("%.0f %%", 100*part) }
 
 // printModels compares the placements on each GPU model.
 func printModels(b *base, e *query.Explanation) {
-	line := rowWith(true, true, true, true, true, true, len(e.SpeedsFrom) > 0) // SpeedsFrom is empty for a job that has ended
-	rows := []string{line("GPU model", "Speed", "Slowdown", "Price", "Slowdown with cost to others", "Result", "Speed known from")}
+	line := rowWith(true, true, true, true, len(e.SpeedsFrom) > 0) // SpeedsFrom is empty for a job that has ended
+	rows := []string{line("GPU model", "Speed", "Slowdown", "Result", "Speed known from")}
 	for _, m := range e.Decision.Models {
-		cost, price, total, result := "-", "-", "-", "no room now"
-		if m.Price > 0 {
-			price = fmt.Sprintf("%.3g", m.Price)
-		}
+		cost, result := "-", "no room now"
 		if m.Fits {
-			cost, total, result = fmt.Sprintf("%.3f", m.Cost), fmt.Sprintf("%.3f", m.Total), "has room"
+			cost, result = fmt.Sprintf("%.3f", m.Cost), "has room"
 		}
 		switch {
 		case m.Chosen:
 			result = "chosen"
-		case m.Device == e.Decision.Left.Device:
-			result = "left to others"
 		case e.Decision.Replicas: // replicas are placed on all models together
 			result = "-"
 		}
-		rows = append(rows, line(m.Device, fmt.Sprintf("%.3g", m.Speed), cost, price, total, result, e.SpeedsFrom[m.Device]))
+		rows = append(rows, line(m.Device, fmt.Sprintf("%.3g", m.Speed), cost, result, e.SpeedsFrom[m.Device]))
 	}
 	b.section("GPU models", rows)
 }

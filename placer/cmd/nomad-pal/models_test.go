@@ -45,7 +45,6 @@ func TestSeveralModels(t *testing.T) {
 	shows(`(?m)^nvidia/gpu/Tesla T4 +0\.1 +10\.000 .* has room +class A, measured on 4 GPUs$`, "explain", "measured")
 	shows(`(?m)^nvidia/gpu/Tesla T4 +0\.5 .* pal_speed$`, "explain", "told")
 	shows(`(?m)^  Slowdown: penalty × PM score of the slowest GPU ÷ speed of its GPU model; 1 is .* on median GPUs of one node, of the model on which the job is fastest\.$`, "explain", "told")
-	shows(`(?m)^  Price: `, "explain", "told")
 	shows(`With device = nvidia/gpu/Tesla T4: told runs on 1 GPU and now needs different GPUs: .*\n`, "explain", "-what-if", "device=nvidia/gpu/Tesla T4", "told")
 
 	// A gang of eight fits only on the H200s, so it does not wait for the job on a

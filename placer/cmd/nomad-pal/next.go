@@ -116,7 +116,6 @@ var words = map[string]string{
 	"L×V matrix":        "penalty × mean PM score, for each locality and each bin (GPUs with similar PM scores, which count as equal). An entry fits if, at its locality, enough GPUs of its bin and of faster bins are free for the gang. The placer chooses the lowest entry that fits, but prefers a fuller node to an emptier one if this costs little more",
 	"Slowdown":          "penalty × PM score of the slowest GPU; 1 is the slowdown of a gang on median GPUs of one node",
 	"Speed":             "how fast the job runs on a GPU model, relative to the model on which the job is fastest",
-	"Price":             "the mean speed of recent jobs on a GPU model. The cost to others is slowdown × price × congestion of the model",
 }
 
 // slowdownOfModels replaces the explanation of the slowdown if the speeds of several GPU models are
@@ -153,7 +152,7 @@ func printWords(b *base, e *query.Explanation) {
 		used = append(used, "L×V matrix")
 	}
 	if len(d.Models) > 0 {
-		used = append(used, "Speed", "Price")
+		used = append(used, "Speed")
 	}
 	printLegend(b, used...)
 	if len(d.Models) > 0 {

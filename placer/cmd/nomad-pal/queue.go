@@ -340,12 +340,8 @@ func printTenants(b *base, tenants []queue.TenantUse) {
 		return
 	}
 	b.printf("\nTenants\n")
-	used := "GPU hours used"
-	if tenants[0].Priced {
-		used = "GPU hours used, by price"
-	}
 	line := rowWith(true, true, ungated, true, true, true, true, true, true, true, true)
-	rows := []string{line("Tenant", "GPUs", "Without gate", "Quota", "Borrowed", "At most", used, "Times its share", "Stopped", "GPU hours lost", "Hours sooner")}
+	rows := []string{line("Tenant", "GPUs", "Without gate", "Quota", "Borrowed", "At most", "GPU hours used", "Times its share", "Stopped", "GPU hours lost", "Hours sooner")}
 	for _, t := range tenants {
 		quota, borrowed, most := "none", "", ""
 		if t.Quota > 0 {

@@ -4,8 +4,6 @@
 package queue
 
 import (
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -16,9 +14,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// marketWorld returns a Queue and a cluster with two GPUs: one of the fast model a, and one of the
+// modelsWorld returns a Queue and a cluster with two GPUs: one of the fast model a, and one of the
 // slow model b.
-func marketWorld(t *testing.T) *world {
+func modelsWorld(t *testing.T) *world {
 	w := &world{gangs: map[string]pal.Gang{}, places: map[string]pal.Placement{}}
 	o := Default()
 	o.Preempt, o.Migrate = false, false
@@ -46,33 +44,10 @@ func (w *world) submitAt(t *testing.T, id string, slow float64, estimate time.Du
 	}
 }
 
-// Prices depend on the submitted gangs. If all gangs are much faster on the fast model, its price
-// is high.
-func TestPrices(t *testing.T) {
-	w := marketWorld(t)
-	price := func(model string) float64 { return w.queue.opt.Placement.Market.Prices[model] }
-	w.submitAt(t, "first", 0.5, 0)
-	if price("a") != 1 || price("b") != 0.5 {
-		t.Errorf("after one gang: %v", w.queue.opt.Placement.Market)
-	}
-	clone := w.queue.Clone()
-	for range 2000 {
-		w.submitAt(t, "next", 0.1, 0)
-		w.queue.Removed(w.now, "next")
-	}
-	if p := price("b"); p < 0.1 || p > 0.101 {
-		t.Errorf("after many that are slow there: b costs %v", p)
-	}
-	if p := clone.opt.Placement.Market.Prices["b"]; p != 0.5 {
-		t.Errorf("a clone that knows none of them: b costs %v", p)
-	}
-}
-
 // A gang waits for the fast model as long as that can save time, and then uses the slow model. A
-// gang that is equally fast on both models uses the slow one at once, and leaves the fast one to
-// others.
+// gang that is equally fast on both models starts at once.
 func TestWaitsForTheFasterModel(t *testing.T) {
-	w := marketWorld(t)
+	w := modelsWorld(t)
 	w.submitAt(t, "runs", 0.1, time.Hour)
 	if got := w.decide(); got != "start runs on a\n" {
 		t.Fatalf("first: %q", got)
@@ -103,7 +78,7 @@ func TestWaitsForTheFasterModel(t *testing.T) {
 // From a run on a slow model, the history knows how long the job would have taken on the fast
 // model.
 func TestHistoryAcrossModels(t *testing.T) {
-	w := marketWorld(t)
+	w := modelsWorld(t)
 	for _, model := range []string{"a", "b"} {
 		g := pal.SingleGPUs(model, pal.ClassA, 1)
 		g.Speeds = pal.Speeds{"a": 1, "b": 0.25}
@@ -168,7 +143,7 @@ func TestRunsOnSeveralModels(t *testing.T) {
 		"began elsewhere": {"b", "b", time.Hour, map[string]ModelRuns{}},
 		"unknown":         {"", "", 0, map[string]ModelRuns{}},
 	} {
-		w := marketWorld(t)
+		w := modelsWorld(t)
 		g := pal.SingleGPUs("j", pal.ClassA, 1)
 		g.Speeds = pal.Speeds{"a": 1, "b": 0.5}
 		if err := w.queue.Restore(Job{ID: "j", Name: "n", Gang: g, Attained: tc.done}, on(tc.first), 0); err != nil {
@@ -186,109 +161,12 @@ func TestRunsOnSeveralModels(t *testing.T) {
 	}
 }
 
-// A gang may decline a free GPU of the fast model, to leave it to a gang that can use no other model.
-// Then the gang does not wait for a faster or closer GPU, and the reason does not claim that it does.
-func TestWaitsForAModelThatOthersNeedLess(t *testing.T) {
-	w := marketWorld(t)
-	nodes := []pal.Node{{ID: "b", Name: "b", Groups: []pal.DeviceGroup{{Name: "b", GPUs: []pal.GPU{{ID: "b0"}}}}},
-		{ID: "a", Name: "a", Groups: []pal.DeviceGroup{{Name: "a", GPUs: []pal.GPU{{ID: "a0"}, {ID: "a1"}, {ID: "a2"}}}}}}
-	var err error
-	if w.cluster, err = pal.NewCluster(nodes, pal.TwoTier(1.7)); err != nil {
-		t.Fatal(err)
-	}
-	for id, j := range map[string]struct {
-		gpu int
-		run time.Duration
-	}{"on-b": {0, 3 * time.Minute}, "on-a": {1, time.Hour}} {
-		g := pal.SingleGPUs(id, pal.ClassA, 1)
-		g.Speeds = pal.Speeds{"a": 1, "b": 0.7}
-		pl := pal.Predict(w.cluster, g, []pal.Member{{GPUs: []int{j.gpu}}})
-		w.cluster.Take(g, pl)
-		if err := w.queue.Restore(Job{ID: id, Gang: g, Estimate: j.run}, pl, 0); err != nil {
-			t.Fatal(err)
-		}
-	}
-	wide := pal.SingleGPUs("wide", pal.ClassA, 3)
-	wide.MemberSets[0].Eligible = []bool{false, true}
-	if err := w.queue.Submit(0, Job{ID: "wide", Gang: wide, Estimate: time.Hour}); err != nil {
-		t.Fatal(err)
-	}
-	w.submitAt(t, "one", 0.7, 5*time.Minute)
-	if got := w.decide(); got != "nothing\n" {
-		t.Fatalf("%q: the test proves nothing", got)
-	}
-	ws := w.queue.Waiting(0, w.cluster)
-	if ws[0].Job != "one" || ws[0].Reason != reason.Locality || ws[0].Until == 0 {
-		t.Fatalf("%+v: the test proves nothing", ws)
-	}
-	if got := ws[0].Why().Kind; got != reason.OtherModel {
-		t.Errorf("a free GPU of the fastest model is left to wide, and the reason is %q: %s", got, ws[0].Why())
-	}
-}
-
-// Waiting gangs add demand only for models that they can use: not for excluded models, and not for
-// models with too few GPUs.
-func TestCrowdsWhereItMayRun(t *testing.T) {
-	for _, tc := range []struct {
-		waits    string
-		gpus     int
-		eligible []bool // b, a
-		want     string // the model on which a gang starts that is twice as fast on a
-	}{
-		{"nobody", 0, nil, "a"},
-		{"for any", 2, nil, "a"},
-		{"for the fast ones", 2, []bool{false, true}, "b"},
-		{"for the slow ones", 2, []bool{true, false}, "a"},
-		{"for the fast ones, as the slow ones are too few", 3, nil, "b"},
-	} {
-		w := marketWorld(t)
-		var nodes []pal.Node
-		for model, gpus := range map[string]int{"b": 2, "a": 3} {
-			n := pal.Node{ID: model, Name: model, Groups: []pal.DeviceGroup{{Name: model}}}
-			for i := range gpus {
-				n.Groups[0].GPUs = append(n.Groups[0].GPUs, pal.GPU{ID: model + string(rune('0'+i))})
-			}
-			nodes = append(nodes, n)
-		}
-		slices.SortFunc(nodes, func(x, y pal.Node) int { return -strings.Compare(x.Name, y.Name) })
-		var err error
-		if w.cluster, err = pal.NewCluster(nodes, pal.TwoTier(1.7)); err != nil {
-			t.Fatal(err)
-		}
-		for _, u := range []int{1, 3, 4} { // on each node one GPU is free
-			w.cluster.SetTaken(u, true)
-		}
-		w.submitAt(t, "ran", 0.5, time.Hour)
-		w.queue.Removed(0, "ran") // it was only needed to change the prices
-		if tc.gpus > 0 {
-			for _, id := range []string{"w1", "w2"} {
-				g := pal.SingleGPUs(id, pal.ClassA, tc.gpus)
-				g.MemberSets[0].Eligible = tc.eligible
-				if err := w.queue.Submit(0, Job{ID: id, Gang: g}); err != nil {
-					t.Fatal(err)
-				}
-			}
-			for _, a := range w.queue.Decide(0, w.cluster) {
-				if a.Kind != Start || a.Job[0] != 'w' || tc.waits != "for any" {
-					t.Fatalf("%s: %v", tc.waits, a)
-				}
-			}
-		}
-		g := pal.SingleGPUs("g", pal.ClassA, 1)
-		g.Speeds = pal.Speeds{"a": 1, "b": 0.5}
-		f, _, ok := w.queue.Look(w.cluster, g)
-		if !ok || f.Model != tc.want {
-			t.Errorf("the gangs wait %s: on %v, want %s", tc.waits, f, tc.want)
-		}
-	}
-}
-
 // If a gang is absurdly slow on its model, according to its author, the gang moves to the fast
 // model when a GPU of this model becomes free. It moves although its gain is more than a Duration
 // can hold.
 func TestMovesFromAnAbsurdlySlowModel(t *testing.T) {
 	for _, slow := range []float64{0.5, 1e-6, 1e-12} {
-		w := marketWorld(t)
+		w := modelsWorld(t)
 		w.queue.opt.Migrate = true
 		g := pal.SingleGPUs("j", pal.ClassA, 1)
 		g.Speeds = pal.Speeds{"a": 1, "b": slow}
@@ -309,7 +187,7 @@ func TestMovesFromAnAbsurdlySlowModel(t *testing.T) {
 func TestAbsurdSpeeds(t *testing.T) {
 	speed := rapid.SampledFrom([]float64{1, 0.5, 1e-3, 1e-6, 1e-12})
 	rapid.Check(t, func(rt *rapid.T) {
-		w := marketWorld(t)
+		w := modelsWorld(t)
 		w.queue.opt.Preempt, w.queue.opt.Migrate = true, true
 		check := func() {
 			w.decide()
@@ -361,11 +239,43 @@ func TestAbsurdSpeeds(t *testing.T) {
 	})
 }
 
+// GPUs that nobody else can use are never declined for the sake of others: a gang that is as fast on
+// these GPUs as on any other starts, however many gangs wait that are much faster on them.
+func TestNoGangDeclinesGPUsForOthers(t *testing.T) {
+	w := modelsWorld(t)
+	nodes := []pal.Node{{ID: "b", Name: "b", Groups: []pal.DeviceGroup{{Name: "b", GPUs: []pal.GPU{{ID: "b0"}}}}},
+		{ID: "a", Name: "a", Groups: []pal.DeviceGroup{{Name: "a", GPUs: []pal.GPU{{ID: "a0"}, {ID: "a1"}, {ID: "a2"}}}}}}
+	var err error
+	if w.cluster, err = pal.NewCluster(nodes, pal.TwoTier(1.7)); err != nil {
+		t.Fatal(err)
+	}
+	for id, gpu := range map[string]int{"on-b": 0, "on-a": 1} {
+		g := pal.SingleGPUs(id, pal.ClassA, 1)
+		g.Speeds = pal.Speeds{"a": 1, "b": 0.7}
+		pl := pal.Predict(w.cluster, g, []pal.Member{{GPUs: []int{gpu}}})
+		w.cluster.Take(g, pl)
+		if err := w.queue.Restore(Job{ID: id, Gang: g, Estimate: 10 * time.Minute}, pl, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, id := range []string{"wide", "wider"} { // two GPUs of a are free, and these gangs need all three
+		g := pal.SingleGPUs(id, pal.ClassA, 3)
+		g.Speeds = pal.Speeds{"a": 1, "b": 0.01}
+		if err := w.queue.Submit(0, Job{ID: id, Gang: g, Estimate: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.submitAt(t, "one", 0.7, 5*time.Minute)
+	if got := w.decide(); got != "start one on a1\n" {
+		t.Errorf("two GPUs are idle, and the gang that can use them: %q", got)
+	}
+}
+
 // No gang waits for a model whose GPUs are all out of service. This holds for new gangs and for
 // gangs that already waited for the model. When a GPU of the model is back, gangs wait for it
 // again.
 func TestModelOutOfUse(t *testing.T) {
-	w := marketWorld(t)
+	w := modelsWorld(t)
 	w.submitAt(t, "runs", 0.1, time.Hour)
 	if got := w.decide(); got != "start runs on a\n" {
 		t.Fatalf("first: %q", got)
