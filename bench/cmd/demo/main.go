@@ -117,7 +117,7 @@ func (o options) drawJobs() ([]replay.Job, error) {
 		t.Jobs = t.Jobs[:min(o.jobs, len(t.Jobs))]
 	}
 	return replay.FromTrace(t, replay.Compression{
-		Arrivals: 200, Work: work, Shortest: 3 * time.Second, Longest: 9 * time.Second,
+		Arrivals: 250, Work: work, Shortest: 3 * time.Second, Longest: 9 * time.Second,
 		Iteration: 250 * time.Millisecond, MaxGPUs: o.widest(), GPUsPerNode: gpusPerNode, OneGPUUpTo: 4,
 	}), nil
 }
