@@ -80,16 +80,9 @@ type SharingConfig struct {
 	Replicas int      `codec:"replicas" least:"2" most:"100"` // parts of a GPU; see mostMPS
 	GPUs     []string `codec:"gpus" default:"[\"*\"]"`        // UUID, index, model, or "*" for all
 	// Threads is a part's share of a GPU's multiprocessors, in percent; 0 means 100 / replicas.
-	// MaxThreads and MaxMemory limit one task, in percent of the GPU; 0 means the share of one
-	// part.
-	Threads    int `codec:"threads" most:"100"`
-	MaxThreads int `codec:"max_threads" most:"100"`
-	MaxMemory  int `codec:"max_memory" most:"100"`
-	// PipeDirectory is the pipe directory of a control daemon that the operator runs. If
-	// PipeDirectory is "", the plugin runs one daemon per GPU, each with a folder in Directory.
-	PipeDirectory string `codec:"pipe_directory"`
-	Directory     string `codec:"directory" default:"/run/nomad-device-pal/mps"`
-	Control       string `codec:"control" default:"nvidia-cuda-mps-control"`
+	Threads int `codec:"threads" most:"100"`
+	// PipeDirectory is the pipe directory of NVIDIA's MPS control daemon.
+	PipeDirectory string `codec:"pipe_directory" default:"/run/nvidia-mps"`
 }
 
 // ReserveConfig selects what a task gets in addition to NVIDIA_VISIBLE_DEVICES.

@@ -16,8 +16,8 @@ import (
 	"github.com/hashicorp/nomad/plugins/shared/hclspec"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/conformance"
-	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
 	"github.com/nomad-pal/nomad-pal/device-plugin/emulated"
+	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
 )
 
 // referencePage returns the docs page of the plugin's configuration.

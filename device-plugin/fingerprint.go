@@ -16,7 +16,6 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
-	"github.com/nomad-pal/nomad-pal/device-plugin/mps"
 	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
@@ -58,13 +57,10 @@ func (p *Plugin) Fingerprint(ctx context.Context) (<-chan *device.FingerprintRes
 	s := &stream{
 		p: p, backend: p.backend, scans: p.scans, cfg: p.cfg,
 		out: make(chan *device.FingerprintResponse), events: make(chan gpu.Event),
-		profiles: make(chan *profile.Profile), books: make(chan books), opened: time.Now(),
+		profiles: make(chan *profile.Profile), opened: time.Now(),
 	}
-	if p.kept != p.keeper { // only one stream runs the keeper and measures
-		p.kept, s.keeper, s.troubled = p.keeper, p.keeper, p.keeper.Changed()
-		if p.measures != nil {
-			s.measures, s.changed = p.measures, p.measures.Changed()
-		}
+	if p.measures != nil && p.measures != p.measuring { // only one stream measures
+		p.measuring, s.measures, s.changed = p.measures, p.measures, p.measures.Changed()
 	}
 	if s.patience = cmp.Or(p.opts.Patience, firstWithin); len(p.roster.stored) > 0 && !p.scanned {
 		s.patience = max(s.patience, firstHangAfter)
@@ -95,11 +91,6 @@ type stream struct {
 	changed  <-chan struct{}
 	profiles chan *profile.Profile // profiles from the file or from Nomad
 	waits    bool                  // the profile's file has not been read yet
-	books    chan books            // which tasks hold the GPUs whose form changes
-	// keeper is nil unless this stream runs the keeper. troubled receives a value when a problem of
-	// a daemon begins or ends.
-	keeper   *mps.Keeper
-	troubled <-chan struct{}
 
 	pending <-chan singleflight.Result // the running scan; nil for none
 	begun   time.Time                  // begin of the latest scan
@@ -127,10 +118,6 @@ func (s *stream) run(ctx context.Context) {
 	if s.cfg.ProfileFromNomad != nil {
 		helpers.Go(func() { s.followNomad(ctx) })
 	}
-	helpers.Go(func() { s.followForms(ctx) })
-	if s.keeper != nil {
-		helpers.Go(func() { s.keeper.Run(ctx) })
-	}
 	s.loop(ctx)
 	s.p.endOnRequest()
 	close(s.out)
@@ -138,8 +125,8 @@ func (s *stream) run(ctx context.Context) {
 	helpers.Wait()
 	s.p.mu.Lock()
 	defer s.p.mu.Unlock()
-	if s.p.kept == s.keeper {
-		s.p.kept = nil
+	if s.measures != nil && s.p.measuring == s.measures {
+		s.p.measuring = nil
 	}
 }
 
@@ -168,16 +155,8 @@ func (s *stream) loop(ctx context.Context) {
 			s.publish(ctx)
 		case <-s.changed:
 			s.scan()
-		case <-s.troubled:
-			s.p.mu.Lock()
-			s.p.judge()
-			s.p.mu.Unlock()
-			s.publish(ctx)
 		case p := <-s.profiles:
 			s.adopt(p)
-			s.publish(ctx)
-		case b := <-s.books:
-			s.consult(b)
 			s.publish(ctx)
 		case <-first.C:
 			s.p.mu.Lock()
@@ -243,7 +222,7 @@ func (s *stream) unscanned() {
 	}
 	inv.Devices = s.p.unignored(inv.Devices, false)
 	s.p.view.inv = inv
-	s.p.shape(false)
+	s.p.share(false)
 	s.p.judge()
 	if len(inv.Devices) > 0 || s.hung {
 		s.p.tellKnown()

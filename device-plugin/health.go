@@ -28,11 +28,9 @@ const (
 	reasonNVML       = "nvml"             // followed by ":" and the question that failed; also a degradation
 	reasonFabric     = "fabric-not-ready" // CUDA does not start
 	reasonNVLink     = "nvlink-down"
-	reasonDegraded   = "degraded"       // followed by ":" and the first degradation
-	reasonXid        = "xid"            // followed by ":" and the number
-	reasonReleased   = "released"       // the operator released the driver
-	reasonSharing    = "sharing-change" // the GPU gets another form after its tasks have ended
-	reasonName       = "name-change"    // the GPU gets another name after its tasks have ended
+	reasonDegraded   = "degraded" // followed by ":" and the first degradation
+	reasonXid        = "xid"      // followed by ":" and the number
+	reasonReleased   = "released" // the operator released the driver
 
 	degradedThermal = "thermal-slowdown"
 	degradedBrake   = "power-brake"

@@ -20,7 +20,6 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
-	"github.com/nomad-pal/nomad-pal/device-plugin/mps"
 	"github.com/nomad-pal/nomad-pal/internal/version"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
@@ -73,8 +72,6 @@ type Plugin struct {
 	opts Options
 	log  hclog.Logger
 	root string // directory with dev and proc
-	// allocated asks Nomad which of these devices are allocated, and to which task.
-	allocated func(ctx context.Context, ids []string) (map[string]string, error)
 	// readProfile reads the configured profile's file.
 	readProfile func(path string) (*profile.Profile, error)
 	// started is the time when the plugin was created, right after the process began.
@@ -92,10 +89,10 @@ type Plugin struct {
 	store     *store
 	stateless bool             // the state_dir could not be used when the plugin started, or was replaced
 	roster    *roster          // nil until ready
-	forms     *forms           // nil until ready
 	sharedBy  map[string]int   // number of each device's sharing block, from 0
-	keeper    *mps.Keeper      // nil until ready
-	kept      *mps.Keeper      // the keeper that one stream runs; that stream also measures
+	daemons   map[string]error // why MPS control daemons do not answer, by pipe directory
+	// measuring is the scheduler that a stream runs, because only one stream measures.
+	measuring *measure.Scheduler
 	profile   *profile.Profile // profile in force; nil for none
 	nodeOnly  *profile.Profile // profile of this node's GPUs alone, for hysteresis
 	view      view             // the last view
@@ -156,7 +153,6 @@ func (p *Plugin) configure(cfg Config) {
 	p.profile, p.nodeOnly = nil, nil
 	p.driver, p.endingUse = driverUsed, false
 	p.warned, p.view.unkept = map[string]bool{}, map[string]error{}
-	p.allocated = cfg.Nomad.Allocated
 }
 
 // Configure does the same as SetConfig, for a checked configuration.
@@ -184,7 +180,7 @@ func (p *Plugin) ready() {
 		return
 	}
 	b := p.opts.Open(p.cfg)
-	p.backend, p.scans, p.samples = b, &scanner{backend: b}, &sampler{backend: b}
+	p.backend, p.scans, p.samples = b, &scanner{backend: b, pipes: p.cfg.pipes()}, &sampler{backend: b}
 	p.store = openStore(p.cfg.StateDir)
 	if err := p.store.Prepare(); err != nil {
 		p.stored(noState, err)
@@ -207,10 +203,6 @@ func (p *Plugin) ready() {
 		p.log.Warn("cannot read the stored list of GPUs, so the plugin does not notice GPUs that are missing now", "error", err)
 	}
 	p.roster = &roster{stored: before.Devices, forgotten: map[string]bool{}}
-	if p.forms, err = openForms(p.store, before.Devices); err != nil {
-		p.log.Warn("cannot read the stored state of shared GPUs, so a GPU may be published whole while tasks use parts of it", "error", err)
-	}
-	p.keeper = p.openKeeper()
 	if p.cfg.ProfileFromNomad != nil {
 		if p.profile, err = p.store.loadCopy(); err != nil {
 			p.log.Warn("stored profile is lost", "error", err)
@@ -219,7 +211,6 @@ func (p *Plugin) ready() {
 	p.measures = p.scheduler()
 	if until, _ := p.ordered(); !until.IsZero() {
 		p.driver = driverReleased
-		p.keeper.Hold()
 		if p.measures != nil {
 			_ = p.measures.Pause() // nothing runs yet
 		}
@@ -292,12 +283,13 @@ func (p *Plugin) observe(now time.Time, r scanResult) {
 		for _, id := range replaced {
 			p.log.Info("a GPU of this node was replaced", "gpu", id)
 		}
-		inv.Devices = p.forms.named(p.unignored(inv.Devices, true))
+		inv.Devices = p.unignored(inv.Devices, true)
 		p.stored("the plugin cannot store the list of GPUs", p.store.saveInventory(inv))
 	}
+	p.daemons = r.daemons
 	p.health.observe(now, inv, min(p.cfg.FingerprintPeriod, time.Minute))
 	p.view.inv = p.withMeasurements(inv)
-	p.shape(r.err == nil && inv.Unidentified() == 0)
+	p.share(r.err == nil && inv.Unidentified() == 0)
 	p.judge()
 }
 
@@ -377,7 +369,7 @@ func (p *Plugin) judge() {
 			verdicts[id] = verdict{reason: reasonReleased, degraded: v.degraded}
 		}
 	}
-	p.sharingVerdicts(verdicts)
+	p.daemonVerdicts(verdicts)
 	for _, d := range p.view.inv.Devices {
 		p.logVerdict(d, p.view.verdicts, verdicts[d.ID])
 	}

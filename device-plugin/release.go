@@ -4,12 +4,10 @@
 package deviceplugin
 
 import (
-	"context"
 	"fmt"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
-	"github.com/nomad-pal/nomad-pal/device-plugin/mps"
 	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
 )
 
@@ -95,13 +93,12 @@ func (s *stream) followRelease() (changed bool) {
 	case !ordered && p.away() && !p.endingUse:
 		p.driver = driverReturning
 		p.log.Info("the driver is used again")
-		p.keeper.Resume()
 		if p.measures != nil {
 			p.measures.Resume()
 		}
 	case p.driver == driverLeaving && !p.endingUse && s.pending == nil && s.scans.running() == 0:
 		p.endingUse = true
-		go p.endDriverUse(p.backend, p.measures, p.keeper)
+		go p.endDriverUse(p.backend, p.measures)
 	case p.driver == driverReleased && !gone:
 		p.stored("the plugin cannot record that it has released the driver", p.store.Write(releasedFile, release{until}))
 	}
@@ -115,8 +112,7 @@ func (s *stream) followRelease() (changed bool) {
 
 // endDriverUse ends everything that uses the driver. Nothing waits for endDriverUse, because it can
 // hang forever.
-func (p *Plugin) endDriverUse(b Backend, m *measure.Scheduler, k *mps.Keeper) {
-	k.Pause(context.Background())
+func (p *Plugin) endDriverUse(b Backend, m *measure.Scheduler) {
 	if m != nil {
 		if err := m.Pause(); err != nil {
 			p.log.Warn("cannot pause the measurements; releasing the driver anyway", "error", err)

@@ -18,7 +18,6 @@ const (
 	remedySeated = "reboot; if the fault returns, have power and PCIe seating checked"
 	remedyHung   = "look for hung processes on the GPU (nvidia-smi, dmesg); if these processes cannot be ended, reboot"
 	remedyPower  = "shut down, and plug in all of the GPU's power cables"
-	remedyHeld   = "end the tasks that hold the GPU (the plugin's log names these tasks); if no task holds the GPU: nomad-device-pal clear $GPU"
 	remedyReturn = "have the card replaced"
 	remedyFabric = "systemctl status nvidia-fabricmanager; nvidia-smi -q shows the GPU's fabric state and health; in a confidential VM: nvidia-smi conf-compute -srs 1"
 	remedyNVLink = "nvidia-smi nvlink -i $GPU -s shows the links, and nvidia-smi nvlink -i $GPU -e shows their errors; have the GPU's bridge or seating checked; " + remedyReset
@@ -54,10 +53,7 @@ var remedies = map[string]string{
 	gpu.MIGUnread:    "nvidia-smi mig -i $GPU -lgi lists the instances if the driver can read them; if the plugin lacks permission: " + gpu.RemedyDenied + "; if that does not help: " + remedyReset,
 	gpu.SameUUID:     "nvidia-smi -L lists both GPUs; give each virtual GPU a UUID of its own, or take one of the cards out",
 	reasonReleased:   "nomad-device-pal resume",
-	reasonSharing:    remedyHeld,
-	reasonName:       remedyHeld,
-	mps.NoDaemon:     "the plugin's log has the error; the daemon's own log is in the folder of config key sharing.directory",
-	mps.NoServer:     "end all tasks that share the GPU; the next task then gets a new server",
+	mps.NoDaemon:     "systemctl status nvidia-mps, or nomad job status nvidia-mps, shows why NVIDIA's control daemon does not run; the plugin's log has its answer",
 	reasonLost:       remedySeated,
 	reasonRemap:      remedyReturn,
 	reasonRetired:    remedyReturn,

@@ -4,7 +4,6 @@
 package deviceplugin
 
 import (
-	"errors"
 	"strings"
 	"testing"
 
@@ -98,21 +97,9 @@ func TestLogNamesTheRemedy(t *testing.T) {
 			t.Errorf("%s is over: %s", reason, text)
 		}
 	}
-	for reason, want := range map[string]string{
-		mps.NoServer: "end all tasks that share the GPU", mps.NoDaemon: "the daemon's own log is in the folder of config key sharing.directory",
-		reasonSharing: "if no task holds the GPU: nomad-device-pal clear -state-dir=/srv/state GPU-1",
-	} {
-		is := verdict{reason: reason}
-		p.logVerdict(d, nil, is)
-		says(want)
-		p.logVerdict(d, map[string]verdict{d.ID: is}, well)
-		says("GPU is healthy again")
-	}
-	p.forms = &forms{}
-	s := &stream{p: p}
-	s.consult(books{asked: []string{d.ID}, err: errors.New("no answer")})
-	says("let the plugin ask Nomad (config block nomad), or drain the node, then: nomad-device-pal clear -state-dir=/srv/state GPU-1")
-	s.consult(books{asked: []string{d.ID}})
-	s.consult(books{asked: []string{d.ID}, err: errors.New("no answer")})
-	says("let the plugin ask Nomad")
+	is := verdict{reason: mps.NoDaemon}
+	p.logVerdict(d, nil, is)
+	says("systemctl status nvidia-mps")
+	p.logVerdict(d, map[string]verdict{d.ID: is}, well)
+	says("GPU is healthy again")
 }

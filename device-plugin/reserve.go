@@ -109,8 +109,7 @@ func (p *Plugin) find(deviceIDs []string) (chosen []gpu.Device, parts map[string
 		if parts[d.ID]++; parts[d.ID] == 1 {
 			chosen = append(chosen, d)
 		}
-		// While a device waits for its new form or name, the task that holds it can restart.
-		if v := p.view.verdicts[d.ID]; !v.healthy && v.reason != reasonSharing && v.reason != reasonName {
+		if v := p.view.verdicts[d.ID]; !v.healthy {
 			unhealthy = append(unhealthy, id+" ("+v.reason+")")
 		}
 	}

@@ -121,14 +121,14 @@ func TestEventSourceThatDoesNotEnd(t *testing.T) {
 			c, end := fingerprints(t, p)
 			next(t, c)
 			p.mu.Lock()
-			if p.measures == nil || p.kept != p.keeper {
+			if p.measures == nil || p.measuring != p.measures {
 				t.Error("the stream does not measure")
 			}
 			p.mu.Unlock()
 			end()
 			synctest.Wait()
 			p.mu.Lock()
-			if p.kept != nil {
+			if p.measuring != nil {
 				t.Error("a stream that has ended measures")
 			}
 			p.mu.Unlock()

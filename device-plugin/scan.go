@@ -17,14 +17,16 @@ import (
 
 // scanResult is the result of one scan.
 type scanResult struct {
-	inv gpu.Inventory
-	err error
+	inv     gpu.Inventory
+	err     error
+	daemons map[string]error // why MPS control daemons do not answer, by pipe directory
 }
 
 // scanner runs one scan at a time, in its own goroutine, because a driver call can hang forever and
 // cannot be cancelled. A scan that hangs keeps its goroutine until the watchdog ends the process.
 type scanner struct {
 	backend Backend
+	pipes   []string // of the MPS control daemons to ask
 	scans   singleflight.Group
 	started atomic.Pointer[time.Time] // start of the running scan; nil if none runs
 }
@@ -35,8 +37,10 @@ func (s *scanner) start() <-chan singleflight.Result {
 	return s.scans.DoChan("", func() (any, error) {
 		s.started.Store(new(time.Now()))
 		defer s.started.Store(nil)
+		daemons := make(chan map[string]error, 1)
+		go func() { daemons <- askDaemons(s.pipes) }()
 		inv, err := s.backend.Scan()
-		return scanResult{inv, err}, nil
+		return scanResult{inv, err, <-daemons}, nil
 	})
 }
 

@@ -6,7 +6,6 @@ package deviceplugin
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -52,27 +51,13 @@ const mostMPS = 60
 
 // checkLimits checks the keys that apply only to MPS, and MPS's own limit.
 func (b SharingConfig) checkLimits(at func(key, format string, args ...any) error) error {
-	if b.Mode != MPS {
-		given := map[string]bool{"threads": b.Threads > 0, "max_threads": b.MaxThreads > 0, "max_memory": b.MaxMemory > 0,
-			"pipe_directory": b.PipeDirectory != ""}
-		for _, key := range slices.Sorted(maps.Keys(given)) {
-			if given[key] {
-				return at(key, "this key needs mode = %q, because mode %s does not limit tasks", MPS, b.Mode)
-			}
-		}
-		return nil
-	}
 	switch {
-	case b.Replicas > mostMPS:
+	case b.Mode != MPS && b.Threads > 0:
+		return at("threads", "this key needs mode = %q, because mode %s does not limit tasks", MPS, b.Mode)
+	case b.Mode == MPS && b.Replicas > mostMPS:
 		return at("replicas", "%d is above %d, the number of clients that an MPS server accepts", b.Replicas, mostMPS)
-	case b.MaxThreads > 0 && b.MaxThreads < b.threads():
-		return at("max_threads", "%d %% is less than one part's share, %d %%", b.MaxThreads, b.threads())
-	case b.MaxMemory > 0 && b.MaxMemory < 100/b.Replicas:
-		return at("max_memory", "%d %% is less than one part's share, %d %%", b.MaxMemory, 100/b.Replicas)
-	case b.PipeDirectory != "" && !strings.HasPrefix(b.PipeDirectory, "/"):
+	case !strings.HasPrefix(b.PipeDirectory, "/"):
 		return at("pipe_directory", "%q is not an absolute path", b.PipeDirectory)
-	case !strings.HasPrefix(b.Directory, "/"):
-		return at("directory", "%q is not an absolute path", b.Directory)
 	}
 	return nil
 }
@@ -82,20 +67,12 @@ func (b SharingConfig) threads() int { return cmp.Or(b.Threads, 100/b.Replicas) 
 
 // form tells how a GPU is published: in parts, or whole (the zero value).
 type form struct {
-	Mode     Sharing `json:"mode,omitempty"`
-	Replicas int     `json:"replicas,omitempty"`
-	// Suffix distinguishes the groups of one model with different forms.
-	Suffix string `json:"suffix,omitempty"`
+	Mode     Sharing
+	Replicas int
+	Suffix   string // distinguishes the groups of one model with different forms
 }
 
 func (f form) shared() bool { return f.Replicas > 1 }
-
-func (f form) String() string {
-	if !f.shared() {
-		return "whole"
-	}
-	return fmt.Sprintf("%d parts (%s)", f.Replicas, f.Mode)
-}
 
 // instances returns the ids of the instances that a device of this form has in Nomad.
 func (f form) instances(id string) []string {
@@ -115,6 +92,24 @@ func (f form) group(model string) (kind, name string) {
 		return attr.Type, model
 	}
 	return attr.SharedType, model + attr.SharedSuffix + f.Suffix
+}
+
+// share sets the forms of the view's devices. complete means that the driver listed all devices.
+// Callers hold mu.
+func (p *Plugin) share(complete bool) {
+	plan := planSharing(p.cfg.Sharing, p.view.inv.Devices, complete)
+	for _, problem := range plan.problems {
+		p.warnOnce(problem)
+	}
+	p.sharedBy, p.view.forms = plan.blocks, plan.forms
+}
+
+// SharingProblems lists the requests of the sharing blocks that the inventory does not meet, in one
+// sentence each.
+func (p *Plugin) SharingProblems(inv gpu.Inventory) []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return planSharing(p.cfg.Sharing, inv.Devices, inv.Unidentified() == 0).problems
 }
 
 // leastMPS is Volta's major compute capability. On older GPUs, clients of MPS have no limits and

@@ -4,14 +4,9 @@
 package deviceplugin
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,9 +16,8 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/conformance"
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
-	"github.com/nomad-pal/nomad-pal/device-plugin/mps/mpstest"
-	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
 // configOf reads the text of a config block as Nomad and SetConfig do.
@@ -51,8 +45,8 @@ func TestSharingConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []SharingConfig{
-		{Mode: TimeSlicing, Replicas: 4, GPUs: []string{"0", "GPU-b"}, Directory: "/run/nomad-device-pal/mps", Control: "nvidia-cuda-mps-control"},
-		{Mode: MPS, Replicas: 3, GPUs: []string{"Tesla T4"}, Directory: "/run/nomad-device-pal/mps", Control: "nvidia-cuda-mps-control"},
+		{Mode: TimeSlicing, Replicas: 4, GPUs: []string{"0", "GPU-b"}, PipeDirectory: "/run/nvidia-mps"},
+		{Mode: MPS, Replicas: 3, GPUs: []string{"Tesla T4"}, PipeDirectory: "/run/nvidia-mps"},
 	}
 	if diff := cmp.Diff(want, c.Sharing); diff != "" {
 		t.Error(diff)
@@ -78,8 +72,6 @@ func TestSharingConfigErrors(t *testing.T) {
 		"one and all":       {block("replicas = 2", "gpus = [1]") + block("replicas = 3"), `sharing block 2: config key "sharing.gpus": a block with "*" covers all GPUs`},
 		"MPS on MIG":        {block("replicas = 2", `mode = "mps"`, `gpus = ["MIG-1"]`), `sharing block 1: config key "sharing.gpus": MPS cannot share MIG instance "MIG-1"`},
 		"limits of MPS":     {block("replicas = 2", "threads = 10"), `sharing block 1: config key "sharing.threads": this key needs mode = "mps"`},
-		"range":             {block(`mode = "mps"`, "replicas = 2", "max_threads = 40"), `sharing block 1: config key "sharing.max_threads": 40 % is less than one part's share, 50 %`},
-		"memory range":      {block(`mode = "mps"`, "replicas = 2", "max_memory = 40"), `config key "sharing.max_memory": 40 % is less than one part's share, 50 %`},
 		"relative":          {block(`mode = "mps"`, "replicas = 2", `pipe_directory = "mps"`), `config key "sharing.pipe_directory": "mps" is not an absolute path`},
 	} {
 		if _, err := configOf(t, tc.config); err == nil || !strings.Contains(err.Error(), tc.want) {
@@ -287,213 +279,66 @@ func TestStatisticsOfASharedGPU(t *testing.T) {
 	})
 }
 
-// A GPU whose form changes while a task holds it, in either direction, keeps its old form:
-// no new task gets it, and the task that holds it can restart. The new form takes effect
-// when Nomad says that the GPU is free.
-func TestFormChangesOnceTasksHaveEnded(t *testing.T) {
-	whole, four, two := shared(TimeSlicing), shared(TimeSlicing), shared(TimeSlicing)
-	whole.Sharing = nil
-	two.Sharing[0].Replicas = 2
-	for name, tc := range map[string]struct {
-		from, to           Config
-		id, waits, becomes string
-	}{
-		"shared":      {whole, four, "GPU-1", "gpu/M[GPU-0 GPU-1!sharing-change]", "gpu/M[GPU-0] gpu.shared/M-SHARED[GPU-1::0 GPU-1::1 GPU-1::2 GPU-1::3]"},
-		"whole again": {two, whole, "GPU-1::1", "gpu/M[GPU-0] gpu.shared/M-SHARED[GPU-1::0!sharing-change GPU-1::1!sharing-change]", "gpu/M[GPU-0 GPU-1]"},
-		"other parts": {two, four, "GPU-1::0", "gpu/M[GPU-0] gpu.shared/M-SHARED[GPU-1::0!sharing-change GPU-1::1!sharing-change]", "gpu/M[GPU-0] gpu.shared/M-SHARED[GPU-1::0 GPU-1::1 GPU-1::2 GPU-1::3]"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				dir := filepath.Join(t.TempDir(), "state")
-				tc.from.StateDir, tc.to.StateDir = dir, dir
-				p, _, _, _ := onStage(2, tc.from)
-				c, end := fingerprints(t, p)
-				next(t, c)
-				end()
-				p, _, log, _ := onStage(2, tc.to)
-				answers := []func() (map[string]string, error){
-					func() (map[string]string, error) { return nil, errors.New("no leader") },
-					func() (map[string]string, error) { return map[string]string{"GPU-1": `job "train"`}, nil },
-					func() (map[string]string, error) { return map[string]string{}, nil },
-				}
-				p.allocated = func(_ context.Context, ids []string) (map[string]string, error) {
-					if !slices.Equal(ids, []string{"GPU-1"}) {
-						t.Errorf("asked about %v", ids)
-					}
-					answer := answers[0]
-					answers = answers[1:]
-					return answer()
-				}
-				c, end = fingerprints(t, p)
-				defer end()
-				if got := listed(next(t, c)); got != tc.waits {
-					t.Fatalf("at first %s, want %s", got, tc.waits)
-				}
-				if _, err := p.Reserve([]string{tc.id}); err != nil {
-					t.Errorf("the task that holds it cannot restart: %v", err)
-				}
-				begin := time.Now()
-				if got := listed(next(t, c)); got != tc.becomes {
-					t.Fatalf("then %s, want %s", got, tc.becomes)
-				}
-				if took := time.Since(begin); took < 2*formsEvery || took > 3*formsEvery || len(answers) > 0 {
-					t.Errorf("after %s, with %d answers left", took, len(answers))
-				}
-				for _, want := range []string{"no leader", `held_by="job \"train\""`, "is now published as the sharing configuration says"} {
-					if !strings.Contains(log.String(), want) {
-						t.Errorf("the log lacks %q:\n%s", want, log)
-					}
-				}
-			})
-		})
-	}
-}
-
-// If Nomad cannot be asked, the operator can end the wait. A GPU that was never published
-// does not wait, and neither does one that keeps its form.
-func TestFormsThatWaitForNobody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		dir := filepath.Join(t.TempDir(), "state")
-		cfg := shared(TimeSlicing)
-		cfg.StateDir = dir
-		const parts = "gpu/M[GPU-0] gpu.shared/M-SHARED[GPU-1::0 GPU-1::1 GPU-1::2 GPU-1::3]"
-		for range 2 { // the first time, and again unchanged
-			p, _, _, _ := onStage(2, cfg)
-			c, end := fingerprints(t, p)
-			if got := listed(next(t, c)); got != parts {
-				t.Errorf("got %s", got)
-			}
-			end()
-		}
-		cfg.Sharing = nil
-		p, _, _, _ := onStage(2, cfg)
-		p.allocated = func(context.Context, []string) (map[string]string, error) { return nil, errors.New("no") }
-		c, end := fingerprints(t, p)
-		defer end()
-		next(t, c)
-		if err := statedir.Clear.Give(statedir.Dir(dir), "GPU-1"); err != nil {
-			t.Fatal(err)
-		}
-		if got := listed(next(t, c)); got != "gpu/M[GPU-0 GPU-1]" {
-			t.Errorf("after clear: %s", got)
-		}
-		if data, err := os.ReadFile(filepath.Join(dir, sharingFile)); err != nil || strings.Contains(string(data), "GPU-1") {
-			t.Errorf("stored: %s, %v", data, err)
-		}
-	})
-}
-
-// Under MPS a task gets its share of threads and memory for each part, and the pipe
-// directory of its GPU's daemon. It gets no parts of GPUs with different daemons.
+// Under MPS a task gets its share of threads and memory for each part, and reaches the daemon
+// through a directory that it cannot write.
 func TestReserveByMPS(t *testing.T) {
-	control, err := mpstest.Install(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
 	for name, tc := range map[string]struct {
 		block SharingConfig
 		ids   []string
 		want  map[string]string
-		err   string
 	}{
-		"a part":              {SharingConfig{Replicas: 4}, []string{"GPU-1::2"}, map[string]string{"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "25", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=250M"}, ""},
-		"two parts":           {SharingConfig{Replicas: 4, MaxThreads: 60, MaxMemory: 50}, []string{"GPU-1::2", "GPU-1::0"}, map[string]string{"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "50", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=500M"}, ""},
-		"over the range":      {SharingConfig{Replicas: 4, MaxThreads: 60, MaxMemory: 60}, []string{"GPU-1::2", "GPU-1::0", "GPU-1::1"}, map[string]string{"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "60", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=600M"}, ""},
-		"own share":           {SharingConfig{Replicas: 4, Threads: 40}, []string{"GPU-1::2"}, map[string]string{"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "40", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=250M"}, ""},
-		"two GPUs":            {SharingConfig{Replicas: 4}, []string{"GPU-1::2", "GPU-0::0"}, nil, "GPUs GPU-1, GPU-0 have one MPS control daemon each"},
-		"one daemon for both": {SharingConfig{Replicas: 4, PipeDirectory: "/pipe"}, []string{"GPU-1::2", "GPU-0::0"}, map[string]string{"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "25", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=250M,1=250M", "CUDA_MPS_PIPE_DIRECTORY": "/pipe"}, ""},
+		"a part":    {SharingConfig{Replicas: 4}, []string{"GPU-1::2"}, map[string]string{"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "25", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=250M"}},
+		"two parts": {SharingConfig{Replicas: 4}, []string{"GPU-1::2", "GPU-1::0"}, map[string]string{"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "50", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=500M"}},
+		"own share": {SharingConfig{Replicas: 4, Threads: 60}, []string{"GPU-1::2", "GPU-1::0"}, map[string]string{"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "100", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=500M"}},
+		"two GPUs":  {SharingConfig{Replicas: 4}, []string{"GPU-1::2", "GPU-0::0"}, map[string]string{"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "25", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=250M,1=250M"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := DefaultConfig()
-			cfg.Backend = "emulated"
-			tc.block.Mode, tc.block.GPUs, tc.block.Control, tc.block.Directory = MPS, []string{"*"}, control, t.TempDir()
-			cfg.Sharing = []SharingConfig{tc.block}
-			p, s, _, _ := onStage(2, cfg)
-			for i := range s.inv.Devices {
-				s.inv.Devices[i].MemoryMiB = new(int64(1000))
-			}
-			cfg.StateDir, cfg.Reserve.Unhealthy = "", "allow" // this test does not check whether the daemon runs
-			p.Configure(cfg)
-			p.mu.Lock()
-			p.ready()
-			p.observe(time.Now(), scanResult{inv: s.inv})
-			p.tellKnown()
-			for _, id := range []string{"GPU-0", "GPU-1"} { // as if the daemons had been started
-				if err := os.MkdirAll(filepath.Join(tc.block.Directory, id), 0o755); err != nil {
-					t.Fatal(err)
-				}
-			}
-			p.mu.Unlock()
+			tc.block.Mode, tc.block.GPUs, tc.block.PipeDirectory = MPS, []string{"*"}, "/pipe"
+			cfg.Sharing, cfg.StateDir = []SharingConfig{tc.block}, ""
+			p := sharing(t, cfg)
 			res, err := p.Reserve(tc.ids)
-			if tc.err != "" {
-				if err == nil || !strings.Contains(err.Error(), tc.err) {
-					t.Errorf("error %v, want %q", err, tc.err)
-				}
-				return
-			}
 			if err != nil {
 				t.Fatal(err)
 			}
-			if tc.want["CUDA_MPS_PIPE_DIRECTORY"] == "" {
-				tc.want["CUDA_MPS_PIPE_DIRECTORY"] = filepath.Join(tc.block.Directory, "GPU-1", "pipe")
-			}
+			tc.want["CUDA_MPS_PIPE_DIRECTORY"] = "/pipe"
 			delete(res.Envs, "NVIDIA_VISIBLE_DEVICES")
+			delete(res.Envs, attr.EnvReservation)
 			if diff := cmp.Diff(tc.want, res.Envs); diff != "" {
 				t.Error(diff)
 			}
-			pipe := tc.want["CUDA_MPS_PIPE_DIRECTORY"]
-			if len(res.Mounts) != 1 || *res.Mounts[0] != (device.Mount{TaskPath: pipe, HostPath: pipe}) {
-				t.Errorf("mounts %+v, want %s", res.Mounts, pipe)
+			if len(res.Mounts) != 1 || *res.Mounts[0] != (device.Mount{TaskPath: "/pipe", HostPath: "/pipe", ReadOnly: true}) {
+				t.Errorf("mounts %+v", res.Mounts)
 			}
 		})
 	}
 }
 
-// A new driver can give a GPU another name. Nomad would forget the task that holds the GPU under its
-// old name, and give the GPU to another job. So the GPU keeps its name until it is free, even if the
-// plugin restarts meanwhile.
-func TestNameChangesOnceTasksHaveEnded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cfg := DefaultConfig()
-		cfg.StateDir = filepath.Join(t.TempDir(), "state")
-		p, _, _, _ := onStage(2, cfg)
-		c, end := fingerprints(t, p)
-		next(t, c)
-		end()
-		var holder atomic.Value
-		holder.Store(`job "train"`)
-		for _, process := range []string{"first", "second"} {
-			p, s, log, _ := onStage(2, cfg)
-			s.inv.Devices[1].Model = "NVIDIA M"
-			p.allocated = func(_ context.Context, ids []string) (map[string]string, error) {
-				if !slices.Equal(ids, []string{"GPU-1"}) {
-					t.Errorf("asked about %v", ids)
-				}
-				return map[string]string{"GPU-1": holder.Load().(string)}, nil
-			}
-			c, end = fingerprints(t, p)
-			if got, want := listed(next(t, c)), "gpu/M[GPU-0 GPU-1!name-change]"; got != want {
-				t.Fatalf("%s process: %s, want %s", process, got, want)
-			}
-			if _, err := p.Reserve([]string{"GPU-1"}); err != nil {
-				t.Errorf("the task that holds it cannot restart: %v", err)
-			}
-			time.Sleep(3 * time.Minute) // several scans
-			if process == "second" {
-				holder.Store("")
-				if got, want := listed(next(t, c)), "gpu/M[GPU-0] gpu/NVIDIA M[GPU-1]"; got != want {
-					t.Errorf("then %s, want %s", got, want)
-				}
-				time.Sleep(3 * time.Minute)
-				var kept gpu.Inventory
-				if _, err := openStore(cfg.StateDir).Read(inventoryFile, &kept); err != nil || kept.Devices[1].Model != "NVIDIA M" {
-					t.Errorf("stored %+v, %v", kept.Devices, err)
-				}
-			}
-			end()
-			if !strings.Contains(log.String(), `held_by="job \"train\""`) {
-				t.Errorf("the log does not name the holder:\n%s", log)
-			}
-		}
-	})
+// A process can use only one daemon, so a task gets no parts of GPUs with different daemons.
+func TestReserveOfTwoDaemons(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.StateDir = ""
+	for _, id := range []string{"GPU-0", "GPU-1"} {
+		cfg.Sharing = append(cfg.Sharing, SharingConfig{Mode: MPS, Replicas: 2, GPUs: []string{id}, PipeDirectory: "/run/" + id})
+	}
+	if _, err := sharing(t, cfg).Reserve([]string{"GPU-1::0", "GPU-0::0"}); err == nil || !strings.Contains(err.Error(), "GPUs GPU-1, GPU-0 have different MPS control daemons") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// sharing returns a plugin that has scanned two GPUs of 1,000 MiB, and whose MPS control daemons
+// answer.
+func sharing(t *testing.T, cfg Config) *Plugin {
+	t.Helper()
+	p, s, _, _ := onStage(2, cfg)
+	for i := range s.inv.Devices {
+		s.inv.Devices[i].MemoryMiB = new(int64(1000))
+	}
+	p.Configure(cfg)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ready()
+	p.observe(time.Now(), scanResult{inv: s.inv})
+	p.tellKnown()
+	return p
 }

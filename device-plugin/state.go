@@ -134,8 +134,7 @@ func (h *health) kept() stored {
 }
 
 // clear removes the latched faults of a device, or of all MIG instances of a GPU, and their missing
-// NVLinks. clear also removes a device that the driver no longer lists. A device that waits for its
-// new form gets this form now. Callers hold mu.
+// NVLinks. clear also removes a device that the driver no longer lists. Callers hold mu.
 func (p *Plugin) clear(id string) {
 	known := p.health.clear(id)
 	for _, d := range p.named(id) {
@@ -145,9 +144,6 @@ func (p *Plugin) clear(id string) {
 	if !known {
 		p.log.Warn("cannot clear the faults of a GPU: the GPU in the order is unknown", "gpu", id)
 		return
-	}
-	for _, d := range p.named(id) {
-		p.reshape(d)
 	}
 	p.roster.forget(id)
 	p.log.Info("the operator cleared the faults that the plugin remembered", "gpu", id)

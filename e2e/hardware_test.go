@@ -377,6 +377,31 @@ func inChroot(m *machine) {
 	m.purge("chroot")
 }
 
+// mpsDaemon starts NVIDIA's control daemon, and returns its pipe directory.
+func mpsDaemon(t *testing.T) (pipe string) {
+	t.Helper()
+	const program = "nvidia-cuda-mps-control"
+	if _, err := exec.LookPath(program); err != nil {
+		t.Skip("needs " + program)
+	}
+	pipe = t.TempDir()
+	run := func(in string, args ...string) error {
+		cmd := exec.Command(program, args...)
+		cmd.Env = append(os.Environ(), "CUDA_MPS_PIPE_DIRECTORY="+pipe, "CUDA_MPS_LOG_DIRECTORY="+pipe)
+		cmd.Stdin = strings.NewReader(in)
+		return cmd.Run()
+	}
+	if err := run("", "-d"); err != nil {
+		t.Fatalf("starting %s: %v", program, err)
+	}
+	t.Cleanup(func() {
+		if err := run("quit\n"); err != nil {
+			t.Errorf("ending %s: %v", program, err)
+		}
+	})
+	return pipe
+}
+
 // Two programs share a GPU, by time slicing and by MPS.
 func TestHardwareShared(t *testing.T) {
 	for _, mode := range []string{"time-slicing", "mps"} {
@@ -384,10 +409,11 @@ func TestHardwareShared(t *testing.T) {
 			if os.Getenv(realGPUs) != "real" {
 				t.Skip("needs a real GPU: make hardware-nomad")
 			}
-			if _, err := exec.LookPath("nvidia-cuda-mps-control"); err != nil && mode == "mps" {
-				t.Skip("needs nvidia-cuda-mps-control")
+			keys := fmt.Sprintf("mode = %q\n  replicas = 2", mode)
+			if mode == "mps" {
+				keys += fmt.Sprintf("\n  pipe_directory = %q", mpsDaemon(t))
 			}
-			m := newMachine(t, fmt.Sprintf("sharing {\n  mode = %q\n  replicas = 2\n}\n", mode))
+			m := newMachine(t, "sharing {\n  "+keys+"\n}\n")
 			program := m.busyFile()
 			untilGPUs(t, m.Cluster, m.node, "two parts each", count(2*len(m.gpus)))
 			m.startAgent("nomad-pal")

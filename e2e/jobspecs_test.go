@@ -35,6 +35,7 @@ var jobspecStories = map[string]func(*testing.T, *bed, *api.Job){
 	"nccl":           testRanksFile,
 	"nomad-pal":      nil, // see TestWorkloadIdentity
 	"notebook":       testNotebookFile,
+	"nvidia-mps":     testMPSFile,
 	"periodic":       testPeriodicFile,
 	"pipeline":       testPipelineFile,
 	"raw-exec":       testToTheEnd,
@@ -204,6 +205,20 @@ func testNotebookFile(t *testing.T, b *bed, job *api.Job) {
 		}
 		return ""
 	})
+	b.purge(*job.ID)
+}
+
+// A daemon runs on each client, here a program that only sleeps. The daemon's pipe directory exists.
+func testMPSFile(t *testing.T, b *bed, job *api.Job) {
+	job.Constraints = nil // the clients do not have the meta
+	pipe, task := filepath.Join(t.TempDir(), "pipe"), job.TaskGroups[0].Tasks[0]
+	script := task.Config["args"].([]any)[1].(string)
+	task.Config["args"] = []string{"-c", strings.NewReplacer("/run/nvidia-mps", pipe, "/usr/bin/nvidia-cuda-mps-control -f", "sleep 600").Replace(script)}
+	register(t, b.Cluster, job)
+	clustertest.Until(t, b.Cluster, "a daemon on each client", b.Allocations(*job.ID, "running", len(b.Clients())))
+	if _, err := os.Stat(pipe); err != nil || task.Env["CUDA_MPS_PIPE_DIRECTORY"] != "/run/nvidia-mps" {
+		t.Errorf("pipe directory %v, %v", task.Env, err)
+	}
 	b.purge(*job.ID)
 }
 

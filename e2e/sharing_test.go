@@ -9,14 +9,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/nomad-pal/nomad-pal/device-plugin/mps/mpstest"
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 	"github.com/nomad-pal/nomad-pal/e2e/cluster/clustertest"
 )
@@ -156,9 +153,8 @@ func TestTasksShareAGPU(t *testing.T) {
 	stop(t, c, "four", "fifth")
 }
 
-// reconfigure replaces text in a client's configuration and restarts the client; more is
-// called while it is stopped.
-func reconfigure(t *testing.T, a *cluster.Agent, old, new string, more ...func() error) {
+// reconfigure replaces text in a client's configuration and restarts the client.
+func reconfigure(t *testing.T, a *cluster.Agent, old, new string) {
 	t.Helper()
 	if err := a.Stop(t.Context()); err != nil {
 		t.Fatal(err)
@@ -171,11 +167,6 @@ func reconfigure(t *testing.T, a *cluster.Agent, old, new string, more ...func()
 	if err := os.WriteFile(path, []byte(strings.Replace(string(text), old, new, 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, do := range more {
-		if err := do(); err != nil {
-			t.Fatal(err)
-		}
-	}
 	if err := a.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -187,59 +178,9 @@ func all(health string) func(map[string]string) bool {
 	}
 }
 
-// A GPU stays whole, or keeps its number of parts, until the task that holds it ends. Until then
-// Nomad can restart that task, and no other task starts there.
-func TestSharingChangesUnderRunningTasks(t *testing.T) {
-	onlyLong(t)
-	t.Parallel()
-	c := clustertest.Start(t, cluster.Options{HeartbeatTTL: cluster.NeverLost, Bin: binaries(t), Clients: []cluster.Client{inParts("GPU-a", 1)}})
-	node := c.Clients()[0]
-	block := func(replicas int) string { return fmt.Sprintf("sharing {\n  replicas = %d\n}\n", replicas) }
-	const rest = "state_dir = " // at the start of the plugin's block
-	register(t, c, each("whole", "nvidia/gpu", 1))
-	untilParts(t, c, "whole", "GPU-a")
-	for _, step := range []struct {
-		old, new       string // text to replace in the configuration
-		holder         string
-		held           string
-		waiter, device string
-		gets           string
-	}{
-		{rest, block(2) + rest, "whole", "GPU-a", "parts", "nvidia/gpu.shared", "GPU-a::"},
-		{block(2), block(4), "parts", "", "more", "nvidia/gpu.shared", "GPU-a::"},
-		{block(4), "", "more", "", "again", "nvidia/gpu", "GPU-a"},
-	} {
-		alloc := running(t, c, step.holder)
-		held := deviceIDs(alloc)
-		reconfigure(t, node, step.old, step.new)
-		untilGPUs(t, c, node.Name, "the GPU stays as it is", all("sharing-change"))
-		register(t, c, each(step.waiter, step.device, 1))
-		untilWaits(t, c, step.waiter)
-		if err := c.API().Allocations().Restart(alloc, "t", nil); err != nil {
-			t.Fatal(err)
-		}
-		clustertest.Until(t, c, "the task of "+step.holder+" was restarted", func(ctx context.Context) (string, error) {
-			now, _, err := c.API().Allocations().Info(alloc.ID, (&api.QueryOptions{}).WithContext(ctx))
-			if err != nil {
-				return "", err
-			}
-			if s := now.TaskStates["t"]; s == nil || s.State != "running" || s.Restarts == 0 {
-				return fmt.Sprintf("%+v", s), nil
-			}
-			return "", nil
-		})
-		untilParts(t, c, step.holder, held...)
-		stop(t, c, step.holder)
-		if got := deviceIDs(running(t, c, step.waiter)); len(got) != 1 || !strings.HasPrefix(got[0], step.gets) {
-			t.Errorf("job %s got %v, want %s…", step.waiter, got, step.gets)
-		}
-	}
-	untilGPUs(t, c, node.Name, "a whole GPU", func(got map[string]string) bool { return len(got) == 1 && got["GPU-a"] == "healthy" })
-	stop(t, c, "again")
-}
-
-// The plugin is replaced by one without parts, such as nomad-device-nvidia, or loses its state. A
-// task on a part keeps running but could not be started again, and its GPU is given to others.
+// The sharing changes on a node that was not drained, or the plugin is replaced by one without parts,
+// such as nomad-device-nvidia. A task on a part keeps running but could not be started again, and
+// its GPU is given to others.
 func TestPartsUnderAPluginWithoutSharing(t *testing.T) {
 	onlyLong(t)
 	t.Parallel()
@@ -249,7 +190,7 @@ func TestPartsUnderAPluginWithoutSharing(t *testing.T) {
 	alloc := running(t, c, "part")
 	pids := taskPIDs(t, alloc.ID)
 	held := deviceIDs(alloc)
-	reconfigure(t, node, "sharing {\n  replicas = 2\n}\n", "", func() error { return os.RemoveAll(node.PluginState()) })
+	reconfigure(t, node, "sharing {\n  replicas = 2\n}\n", "")
 	untilGPUs(t, c, node.Name, "a whole GPU", func(got map[string]string) bool { return len(got) == 1 && got["GPU-a"] == "healthy" })
 	still(t, c, alloc, pids)
 	untilParts(t, c, "part", held...)
@@ -260,29 +201,13 @@ func TestPartsUnderAPluginWithoutSharing(t *testing.T) {
 	stop(t, c, "part", "other", "whole")
 }
 
-// With MPS, a task gets its limits and the pipe directory of its GPU's daemon, may raise its limits
-// within the operator's range, and keeps the daemon when the agent restarts.
+// With MPS, a task gets its limits, and may ask for others.
 func TestTasksShareAGPUByMPS(t *testing.T) {
 	t.Parallel()
-	control, err := mpstest.Install(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	pidFile := filepath.Join(dir, "GPU-a", "pipe", "nvidia-cuda-mps-control.pid")
-	daemon := func() string { text, _ := os.ReadFile(pidFile); return strings.TrimSpace(string(text)) }
-	t.Cleanup(func() {
-		if pid, err := strconv.Atoi(daemon()); err == nil {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
-		}
-	})
-	client := cluster.Client{Inventory: emulatedGPU("GPU-a", ""), PluginHCL: fmt.Sprintf(
-		"nomad {\n  address = %q\n}\nsharing {\n  mode = \"mps\"\n  replicas = 4\n  max_threads = 60\n  control = %q\n  directory = %q\n}\n",
-		cluster.OwnAddress, control, dir)}
+	client := cluster.Client{Inventory: emulatedGPU("GPU-a", ""), PluginHCL: "sharing {\n  mode = \"mps\"\n  replicas = 4\n}\n"}
 	c := clustertest.Start(t, cluster.Options{HeartbeatTTL: cluster.NeverLost, Bin: binaries(t), Clients: []cluster.Client{client}})
 	node := c.Clients()[0]
 	untilGPUs(t, c, node.Name, "four healthy parts", func(got map[string]string) bool { return len(got) == 4 && all("healthy")(got) })
-
 	job := each("limited", partsOfH200, 1)
 	group := job.TaskGroups[0]
 	group.Tasks[0].Config["args"] = []string{"-c", "env | grep CUDA_MPS | sort > ${NOMAD_TASK_DIR}/seen; exec sleep 600"}
@@ -293,34 +218,7 @@ func TestTasksShareAGPUByMPS(t *testing.T) {
 	register(t, c, job)
 	alloc := running(t, c, "limited")
 	for task, threads := range map[string]string{"t": "25", "more": "40"} {
-		want := fmt.Sprintf("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=%s\nCUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=35942M\nCUDA_MPS_PIPE_DIRECTORY=%s\n", threads, filepath.Dir(pidFile))
-		untilSeen(t, c, node, alloc, task, want)
+		untilSeen(t, c, node, alloc, task, fmt.Sprintf("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=%s\nCUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=35942M\nCUDA_MPS_PIPE_DIRECTORY=/run/nvidia-mps\n", threads))
 	}
-	if text, err := os.ReadFile(filepath.Join(filepath.Dir(pidFile), "threads")); err != nil || string(text) != "60\n" {
-		t.Errorf("the daemon allows %q: %v", text, err)
-	}
-	before := daemon()
-	if err := node.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := node.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	untilGPUs(t, c, node.Name, "four healthy parts again", func(got map[string]string) bool { return len(got) == 4 && all("healthy")(got) })
-	if after := daemon(); after != before || before == "" {
-		t.Errorf("daemon %q before the agent's restart, %q after it", before, after)
-	}
-	if got := running(t, c, "limited"); got.ID != alloc.ID {
-		t.Errorf("allocation %s, then %s", alloc.ID, got.ID)
-	}
-	servers := filepath.Join(filepath.Dir(pidFile), "servers")
-	if err := os.WriteFile(servers, []byte("17 FAULT 1\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	untilGPUs(t, c, node.Name, "a server's fault", func(got map[string]string) bool { return len(got) == 4 && all("mps-server")(got) })
-	if err := os.WriteFile(servers, []byte("17 ACTIVE 1\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	untilGPUs(t, c, node.Name, "its end", all("healthy"))
 	stop(t, c, "limited")
 }

@@ -80,6 +80,7 @@ func (r release) plugin(arch, format string) (*nfpm.Info, error) {
 		file(r.binary("nomad-device-pal", arch), "/usr/lib/nomad/plugins/nomad-device-pal", 0o755),
 		&files.Content{Source: "../lib/nomad/plugins/nomad-device-pal", Destination: "/usr/bin/nomad-device-pal", Type: files.TypeSymlink},
 		file(r.source("release/nomad-device-pal.hcl"), "/usr/share/doc/nomad-device-pal/examples/nomad-device-pal.hcl", 0o644),
+		file(r.source("device-plugin/deploy/nvidia-mps.service"), "/usr/share/doc/nomad-device-pal/examples/nvidia-mps.service", 0o644),
 	)
 	return info, r.papers(info)
 }

@@ -7,16 +7,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/hashicorp/nomad/plugins/device"
 
-	"github.com/nomad-pal/nomad-pal/device-plugin/mps/mpstest"
 	"github.com/nomad-pal/nomad-pal/device-plugin/nvml/nvmltest"
-	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
 )
 
 // inFour shares the second of two GPUs in four parts.
@@ -76,78 +72,39 @@ func TestSharedInstances(t *testing.T) {
 	s.until("four healthy parts", all(func(d *device.Device) bool { return d.Healthy }))
 }
 
-// An MPS control daemon outlives a killed plugin if a task may use it, and the next plugin
-// adopts it. A plugin without a GPU to share ends the daemon.
-func TestMPSDaemonOverPlugins(t *testing.T) {
+// The parts of a GPU are unhealthy while NVIDIA's control daemon does not answer. The plugin asks the
+// daemon in each scan, soon again after a failure.
+func TestMPSDaemonAnswers(t *testing.T) {
 	ours(t)
-	control, err := mpstest.Install(t.TempDir())
-	if err != nil {
+	w := driverless(t, nvmltest.H200(2))
+	dir := t.TempDir()
+	control, runs := filepath.Join(dir, "nvidia-cuda-mps-control"), filepath.Join(dir, "runs")
+	program := fmt.Sprintf("#!/bin/sh\n[ -e %s ] && [ \"$CUDA_MPS_PIPE_DIRECTORY\" = /run/theirs ]\n", runs)
+	if err := os.WriteFile(control, []byte(program), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	dir, state := t.TempDir(), filepath.Join(t.TempDir(), "state")
-	config := func(sharing string) string { return fmt.Sprintf("%s\nstate_dir = %q\n%s", fast, state, sharing) }
-	byMPS := fmt.Sprintf("sharing {\n  mode = \"mps\"\n  replicas = 4\n  gpus = [1]\n  control = %q\n  directory = %q\n}\n", control, dir)
-	pipe := filepath.Join(dir, nvmltest.UUID(1), "pipe")
-	daemon := func() (pid int) {
-		text, _ := os.ReadFile(filepath.Join(pipe, "nvidia-cuda-mps-control.pid"))
-		_, _ = fmt.Sscan(string(text), &pid)
-		return pid
+	w.env = append(w.env, "PATH="+dir+":"+os.Getenv("PATH"))
+	w.launch()
+	if err := w.Configure(fast + "\nsharing {\n  mode = \"mps\"\n  replicas = 4\n  gpus = [1]\n  pipe_directory = \"/run/theirs\"\n}\n"); err != nil {
+		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if pid := daemon(); pid > 0 {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
-		}
-	})
-	isHealthy := all(func(d *device.Device) bool { return d.Healthy })
-
-	w := start(t, nvmltest.H200(2), config(byMPS))
 	s := w.fingerprint()
-	s.until("four healthy parts", isHealthy)
+	away := all(func(d *device.Device) bool { return !d.Healthy && d.HealthDesc == "mps-daemon" })
+	s.until("no daemon", away)
+	if d := instance(s.last, nvmltest.UUID(0)); d == nil || !d.Healthy {
+		t.Error("the GPU that is not shared is unhealthy, too")
+	}
+	if err := os.WriteFile(runs, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s.until("the daemon", all(func(d *device.Device) bool { return d.Healthy }))
 	res, err := w.Device.Reserve([]string{part(1, 0)})
-	if err != nil || res.Envs["CUDA_MPS_PIPE_DIRECTORY"] != pipe || res.Envs["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] != "25" ||
-		len(res.Mounts) != 1 || res.Mounts[0].HostPath != pipe {
-		t.Fatalf("reservation %+v, %v", res, err)
+	if err != nil || res.Envs["CUDA_MPS_PIPE_DIRECTORY"] != "/run/theirs" || res.Envs["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] != "25" ||
+		len(res.Mounts) != 1 || !res.Mounts[0].ReadOnly {
+		t.Errorf("reservation %+v, %v", res, err)
 	}
-	if err := os.WriteFile(filepath.Join(pipe, "servers"), []byte("17 FAULT 1\n"), 0o644); err != nil {
+	if err := os.Remove(runs); err != nil {
 		t.Fatal(err)
 	}
-	s.until("a server in a fault", all(func(d *device.Device) bool { return !d.Healthy && d.HealthDesc == "mps-server" }))
-	if err := os.WriteFile(filepath.Join(pipe, "servers"), []byte("17 ACTIVE 1\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	s.until("its end", isHealthy)
-	pid := daemon()
-	if err := syscall.Kill(w.PID(), syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	again := *w
-	again.launch()
-	if err := again.Configure(config(byMPS)); err != nil {
-		t.Fatal(err)
-	}
-	again.fingerprint().until("four healthy parts", isHealthy)
-	if got := daemon(); got != pid || pid == 0 {
-		t.Errorf("daemon %d, then %d: it was not adopted", pid, got)
-	}
-	again.Stop()
-	if daemon() != pid {
-		t.Error("the daemon that a task may use ended with the plugin")
-	}
-	last := *w
-	last.launch()
-	if err := last.Configure(config("")); err != nil {
-		t.Fatal(err)
-	}
-	s = last.fingerprint()
-	s.until("parts that wait", all(func(d *device.Device) bool { return d.HealthDesc == "sharing-change" }))
-	if err := statedir.Clear.Give(statedir.Dir(state), nvmltest.UUID(1)); err != nil {
-		t.Fatal(err)
-	}
-	s.until("two GPUs", func(gs []*device.DeviceGroup) bool { return listed(2)(gs) && healthy(nvmltest.UUID(1))(gs) })
-	eventually(t, "the end of the daemon", func() bool { return daemon() == 0 })
-	if !slices.ContainsFunc(strings.Split(w.log.String(), "\n"), func(line string) bool {
-		return strings.Contains(line, "is now published as the sharing configuration says")
-	}) {
-		t.Error("the log does not mention the new form")
-	}
+	s.until("its end", away)
 }
