@@ -59,12 +59,6 @@ func (a *Agent) common(c *Cluster) object {
 		"log_level":            "INFO",
 		"leave_on_interrupt":   false,
 		"leave_on_terminate":   false,
-		// In the test bed, all requests come from one address, so Nomad's limits per address would
-		// reject some of them.
-		"limits": object{
-			"http_max_conns_per_client": 0, "rpc_max_conns_per_client": 0,
-			"https_handshake_timeout": "0s", "rpc_handshake_timeout": "0s",
-		},
 		"consul": object{"auto_advertise": false, "client_auto_join": false, "server_auto_join": false},
 		// The default of 1 s keeps a core busy if many agents share a machine.
 		"telemetry": object{"collection_interval": "5s"},

@@ -89,7 +89,7 @@ type Agent struct {
 func New(log hclog.Logger, hooks placer.Hooks) *Agent {
 	a := &Agent{log: log, hooks: hooks, rest: rest, hungAfter: heartbeat.HungAfter}
 	a.followers.most, a.followers.full = followersAtOnce, "too many clients follow events or the stream: ask again later"
-	a.forwards.most, a.forwards.full = forwardsAtOnce, crowded
+	a.forwards.most, a.forwards.full = forwardsAtOnce, tooMany
 	a.answers.most = answersBytes
 	a.meter = meter.New(version.Number, version.Revision, a.gauges())
 	a.hooks.Meter, a.hooks.Events = a.meter, placer.NewEventLog(eventsKept, time.Now())
@@ -144,6 +144,7 @@ func (a *Agent) runAndReload(ctx context.Context, file File, paths []string, rel
 func (a *Agent) runUntilReload(ctx context.Context, file File, paths []string, reload <-chan os.Signal) (File, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	defer file.Nomad.disconnect()
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
@@ -196,7 +197,6 @@ func (a *Agent) usable(next File, port int) error {
 	if err != nil {
 		return err
 	}
-	defer client.API().Close()
 	if err := next.Nomad.serveChildren(client, a.mayWrite); err != nil {
 		return err
 	}
@@ -257,7 +257,7 @@ func (a *Agent) serve(ctx context.Context, file File, address string) error {
 	if !elected {
 		return lead(ctx)
 	}
-	election, err := file.Nomad.Connect(a.meter.Transport)
+	election, err := file.Nomad.connectForLock(a.meter.Transport)
 	if err != nil {
 		return err
 	}

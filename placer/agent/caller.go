@@ -33,15 +33,12 @@ type caller struct {
 	lists map[string]bool
 }
 
-// caller reads the token from the headers that Nomad's own API uses. The caller's connections to
-// Nomad end with the request. Nomad by default allows one address only 100 connections (limits {
-// http_max_conns_per_client }), and idle connections would stay open for 90 s.
+// caller reads the token from the headers that Nomad's own API uses.
 func (s *server) caller(r *http.Request) (*caller, error) {
 	client, err := s.file.Nomad.connectAs(tokenOf(r))
 	if err != nil {
 		return nil, err
 	}
-	context.AfterFunc(r.Context(), client.Close)
 	storage := cmp.Or(s.file.Nomad.Namespace, api.DefaultNamespace)
 	return &caller{client, tokenOf(r), storage, map[string]bool{}}, nil
 }
@@ -177,6 +174,9 @@ func (c *caller) plans(ctx context.Context, gated *api.Job) error {
 
 // refuse answers with the status that fits the error.
 func refuse(w http.ResponseWriter, err error) {
+	if crowded(w, err) {
+		return
+	}
 	status, text := http.StatusBadGateway, publicError(err) // Nomad answered with an unexpected error
 	switch {
 	case denied(err):
@@ -191,6 +191,17 @@ func refuse(w http.ResponseWriter, err error) {
 		text = "Nomad refuses the agent's own token: " + text
 	}
 	http.Error(w, text, status)
+}
+
+// crowded answers 503 if the request could not ask Nomad because of many other requests. Nomad
+// itself answers 429 if other programs of this machine use up its connections.
+func crowded(w http.ResponseWriter, err error) bool {
+	if !errors.Is(err, errCrowded) && nomad.StatusOf(err) != http.StatusTooManyRequests {
+		return false
+	}
+	w.Header().Set("Retry-After", "1")
+	http.Error(w, errCrowded.Error(), http.StatusServiceUnavailable)
+	return true
 }
 
 // publicError returns the error's text in a form that anybody may read. publicError replaces the

@@ -13,6 +13,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -163,6 +164,10 @@ type Nomad struct {
 	// these addresses to place dispatched and periodic children. If RPCAddress is "", the placer
 	// does not place children.
 	RPCAddress string `hcl:"rpc_address,optional"`
+
+	// opened has the connections of all clients of this configuration.
+	opened sync.Mutex
+	conns  *connections
 }
 
 // HTTP configures the agent's own API.

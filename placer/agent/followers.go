@@ -89,6 +89,7 @@ func (f *followers) place(w http.ResponseWriter, r *http.Request) (placed *http.
 	me, ok := f.add(tokenOf(r), cancel)
 	if !ok {
 		cancel()
+		w.Header().Set("Retry-After", "10")
 		http.Error(w, f.full, http.StatusServiceUnavailable)
 		return nil, nil, false
 	}

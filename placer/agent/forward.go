@@ -26,8 +26,8 @@ import (
 // forwards the request. To prevent loops, no agent forwards a request with this header.
 const forwardedBy = "X-Nomad-Pal-Forwarded-By"
 
-// crowded is the answer to a request if a standby agent already forwards too many.
-const crowded = "this standby agent is already forwarding too many requests: ask the active agent directly, or try again later"
+// tooMany is the answer to a request if a standby agent already forwards too many.
+const tooMany = "this standby agent is already forwarding too many requests: ask the active agent directly, or try again later"
 
 // answersItself reports whether a standby agent answers the request itself, because the request is
 // about this agent, or needs no data of the placer.
@@ -117,7 +117,7 @@ func (s *server) forward(w http.ResponseWriter, r *http.Request) error {
 		},
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
 			s.agent.log.Debug("the active agent does not answer", "agent", to.Agent, "address", at, "error", err)
-			text := crowded // the request has lost its place, or nobody waits for the answer
+			text := tooMany // the request has lost its place, or nobody waits for the answer
 			if r.Context().Err() == nil {
 				text = s.unanswered(r, to.Agent, at, err, ctx.Err() != nil)
 			}

@@ -297,11 +297,11 @@ func TestStandbyForwardsNotTooMany(t *testing.T) {
 		until(t, "alice's request is forwarded", func() bool { return asked.Load() == int64(i+1) })
 	}
 	ask("alice")
-	if got, want := <-answers, "alice 503 "+crowded; !strings.HasPrefix(got, want) {
+	if got, want := <-answers, "alice 503 "+tooMany; !strings.HasPrefix(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	ask("bob")
-	if got, want := <-answers, "alice 503 "+crowded; !strings.HasPrefix(got, want) {
+	if got, want := <-answers, "alice 503 "+tooMany; !strings.HasPrefix(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	until(t, "bob's request is forwarded", func() bool { return asked.Load() == 4 })

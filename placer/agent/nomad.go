@@ -28,13 +28,50 @@ import (
 )
 
 // Connect returns a client for the nomad block. Values that the block does not set come from
-// Nomad's environment variables.
+// Nomad's environment variables. All clients share their connections.
 func (n *Nomad) Connect(through ...func(http.RoundTripper) http.RoundTripper) (*nomad.Client, error) {
+	return n.connect(func(c *connections) *http.Client { return c.placer }, through...)
+}
+
+// connectForLock is like [Nomad.Connect], with connections that only the election uses.
+func (n *Nomad) connectForLock(through ...func(http.RoundTripper) http.RoundTripper) (*nomad.Client, error) {
+	return n.connect(func(c *connections) *http.Client { return c.lock }, through...)
+}
+
+func (n *Nomad) connect(which func(*connections) *http.Client, through ...func(http.RoundTripper) http.RoundTripper) (*nomad.Client, error) {
 	cfg, err := n.config()
 	if err != nil {
 		return nil, err
 	}
+	conns, err := n.connections(cfg)
+	if err != nil {
+		return nil, err
+	}
+	cfg.HttpClient = which(conns)
 	return nomad.NewClient(cfg, n.Namespace, append(slices.Clone(through), n.namesRegions())...)
+}
+
+// connections returns the connections of this configuration. It makes them at the first call.
+func (n *Nomad) connections(cfg *api.Config) (*connections, error) {
+	n.opened.Lock()
+	defer n.opened.Unlock()
+	if n.conns == nil {
+		conns, err := newConnections(cfg)
+		if err != nil {
+			return nil, err
+		}
+		n.conns = conns
+	}
+	return n.conns, nil
+}
+
+// disconnect closes the connections that no request uses.
+func (n *Nomad) disconnect() {
+	n.opened.Lock()
+	defer n.opened.Unlock()
+	if n.conns != nil {
+		n.conns.close()
+	}
 }
 
 // namesRegions returns a transport whose errors name the setting of an unknown region.
@@ -98,7 +135,6 @@ func (a *Agent) watchToken(ctx context.Context, n *Nomad) {
 	if err != nil {
 		return // the agent ends
 	}
-	defer client.API().Close()
 	for ; ctx.Err() == nil; pause(ctx, tokenEvery) {
 		self, _, err := client.API().ACLTokens().Self((&api.QueryOptions{}).WithContext(ctx))
 		switch {
@@ -111,14 +147,20 @@ func (a *Agent) watchToken(ctx context.Context, n *Nomad) {
 	}
 }
 
-// connectAs connects with the given token instead of the agent's own; "" means no token.
+// connectAs connects with the given token instead of the agent's own; "" means no token. All
+// callers share a few connections.
 func (n *Nomad) connectAs(token string) (*api.Client, error) {
 	cfg, err := n.config()
 	if err != nil {
 		return nil, err
 	}
-	cfg.SecretID = token
-	c, err := nomad.NewClient(cfg, "", n.namesRegions())
+	conns, err := n.connections(cfg)
+	if err != nil {
+		return nil, err
+	}
+	cfg.SecretID, cfg.HttpClient = token, conns.callers
+	room := func(next http.RoundTripper) http.RoundTripper { return queued{next, conns.callerRoom} }
+	c, err := nomad.NewClient(cfg, "", room, n.namesRegions())
 	if err != nil {
 		return nil, err
 	}

@@ -90,7 +90,6 @@ func (s *server) misdirected(w http.ResponseWriter, r *http.Request, job *api.Jo
 	if err != nil {
 		return false
 	}
-	defer client.Close()
 	own, err := client.Status().Leader()
 	if err != nil {
 		return false
@@ -154,6 +153,9 @@ func (a author) register(request api.JobRegisterRequest) placer.Register {
 
 // refuseAs answers the request with the error that Nomad returned to the agent.
 func refuseAs(w http.ResponseWriter, err error) {
+	if crowded(w, err) {
+		return
+	}
 	var unexpected api.UnexpectedResponseError
 	switch {
 	case errors.Is(err, placer.ErrNotSubmitted):

@@ -186,7 +186,6 @@ func (s *activities) read(ctx context.Context) (heartbeat.Activity, error) {
 	if err != nil {
 		return heartbeat.Activity{}, err
 	}
-	defer client.API().Close()
 	a, err := heartbeat.ReadActivity(ctx, client, time.Now())
 	if err == nil {
 		s.last.Store(&activity{a, time.Now()})

@@ -40,7 +40,7 @@ func NewClient(cfg *api.Config, namespace string, through ...func(http.RoundTrip
 	}
 	own := *cfg
 	if own.HttpClient == nil {
-		c, err := httpClient(cfg)
+		c, err := HTTPClient(cfg, 0)
 		if err != nil {
 			return nil, err
 		}

@@ -19,11 +19,12 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// httpClient returns an HTTP client that differs from the client in Nomad's API module in three
-// ways. The client does not request compression. For compression, Nomad would create a compressor
-// for each answer, which takes longer than most requests. The client keeps enough connections open
-// for the parallel requests. The client accepts NaN and infinities in answers (see [numbers]).
-func httpClient(cfg *api.Config) (*http.Client, error) {
+// HTTPClient returns an HTTP client for [NewClient], with at most the given number of connections (0
+// for no limit). Several clients can share it. It differs from the client in Nomad's API module in
+// three ways. It does not request compression. For compression, Nomad would create a compressor for
+// each answer, which takes longer than most requests. It keeps enough connections open for the
+// parallel requests. It accepts NaN and infinities in answers (see [numbers]).
+func HTTPClient(cfg *api.Config, connections int) (*http.Client, error) {
 	t := &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
 		DialContext:           (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
@@ -31,6 +32,7 @@ func httpClient(cfg *api.Config) (*http.Client, error) {
 		TLSClientConfig:       &tls.Config{MinVersion: tls.VersionTLS12},
 		IdleConnTimeout:       90 * time.Second,
 		ExpectContinueTimeout: time.Second,
+		MaxConnsPerHost:       connections,
 		MaxIdleConns:          2 * parallelReads,
 		MaxIdleConnsPerHost:   2 * parallelReads,
 		DisableCompression:    true,

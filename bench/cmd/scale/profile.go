@@ -16,12 +16,14 @@ import (
 // profileSeconds is how long a profile of a burst or crowd lasts.
 const profileSeconds = 25
 
-// serverHCL lets Nomad's server answer requests for profiles, if -profiles is set.
+// serverHCL lets the simulated clients of more than 10,000 nodes connect from one address, and lets
+// Nomad's server answer requests for profiles, if -profiles is set.
 func (o options) serverHCL() string {
-	if o.profiles == "" {
-		return ""
+	hcl := "limits {\n  rpc_max_conns_per_client = 0\n}\n"
+	if o.profiles != "" {
+		hcl += "enable_debug = true\n"
 	}
-	return "enable_debug = true"
+	return hcl
 }
 
 // profile starts a CPU profile of Nomad's server over the next seconds, if -profiles is set. stop
