@@ -47,7 +47,7 @@ func (o options) others() int { return max(1, o.Nodes/5) }
 // needs the outlier.
 func (o options) widest() int { return (o.Nodes - o.others() - 1) * gpusPerNode }
 
-func demo(ctx context.Context, o options) (err error) {
+func demo(ctx context.Context, o options) error {
 	if o.Nodes < 4 {
 		return fmt.Errorf("-nodes %d: at least 4", o.Nodes)
 	}
@@ -61,19 +61,7 @@ func demo(ctx context.Context, o options) (err error) {
 	}
 	s := &stage{os.Stdout, gpus, time.Now()}
 	s.introduce(source, o, jobs)
-	bed, err := replay.Start(ctx, replay.Setup{
-		Nomad: o.Nomad, Bin: o.Bin, GPUs: gpus, Penalty: penalty, Restart: time.Second,
-		GiveUp: giveUp, Progress: s.progress,
-	})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, bed.Close()) }()
-	plain, err := bed.Run(ctx, replay.Mode{Name: "plain Nomad", Algorithm: "binpack"}, jobs, o.bound)
-	if err != nil {
-		return err
-	}
-	placed, err := bed.Run(ctx, replay.Mode{Name: "nomad-pal", Algorithm: "binpack", Placer: rules().HCL()}, jobs, 2*o.bound)
+	plain, placed, err := run(ctx, o, s, jobs)
 	if err != nil {
 		return err
 	}
@@ -82,10 +70,29 @@ func demo(ctx context.Context, o options) (err error) {
 			return err
 		}
 	}
-	if err := verify(placed); err != nil {
-		return fmt.Errorf("%w\nthe last lines of the placer's log:\n%s", err, bed.Placers()[0].LogTail(30))
-	}
 	return s.compare(plain, placed)
+}
+
+// run runs the jobs on a cluster of their own, under plain Nomad and then under nomad-pal.
+func run(ctx context.Context, o options, s *stage, jobs []replay.Job) (plain, placed *replay.Result, err error) {
+	bed, err := replay.Start(ctx, replay.Setup{
+		Nomad: o.Nomad, Bin: o.Bin, GPUs: s.gpus, Penalty: penalty, Restart: time.Second,
+		GiveUp: giveUp, Progress: s.progress,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { err = errors.Join(err, bed.Close()) }()
+	if plain, err = bed.Run(ctx, replay.Mode{Name: "plain Nomad", Algorithm: "binpack"}, jobs, o.bound); err != nil {
+		return nil, nil, err
+	}
+	if placed, err = bed.Run(ctx, replay.Mode{Name: "nomad-pal", Algorithm: "binpack", Placer: rules().HCL()}, jobs, 2*o.bound); err != nil {
+		return nil, nil, err
+	}
+	if err := verify(placed); err != nil {
+		return nil, nil, fmt.Errorf("%w\nthe last lines of the placer's log:\n%s", err, bed.Placers()[0].LogTail(30))
+	}
+	return plain, placed, nil
 }
 
 // penalty is PAL's locality penalty across nodes.
