@@ -147,7 +147,7 @@ The cluster is up. In another terminal:
 %s  nomad-pal queue
   nomad-pal plan never.nomad.hcl        # asks for more GPUs than the cluster has
   nomad-pal failures
-  nomad-pal top                         # everything, as it changes; ? shows help, q quits
+  nomad-pal gpus -live                  # the load of each GPU, until Ctrl-C
 
 The page: %s/ui/   Nomad's own: %s/ui/
 

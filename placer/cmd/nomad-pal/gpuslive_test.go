@@ -6,8 +6,6 @@ package main
 import (
 	"strings"
 	"testing"
-
-	"github.com/gdamore/tcell/v2"
 )
 
 // Agent and Nomad give the same answer about the current use of GPUs: of all GPUs, of a node's,
@@ -51,38 +49,5 @@ func TestLiveGPUs(t *testing.T) {
 	}
 	if code, _, said := c.does("gpus", "-interval", "3s"); code != 1 || !strings.Contains(said, "-interval requires -live") {
 		t.Errorf("%d %s", code, said)
-	}
-}
-
-// In top, u shows the current use of GPUs, the busiest first, or that of the opened node's GPUs.
-// Without a terminal, top prints the same as gpus -live.
-func TestTopOfUse(t *testing.T) {
-	c := newCluster(t)
-	url := c.agent("", "http {\n  bind_port = 0\n}\n")
-	for i, gpu := range []string{"GPU-0-0", "GPU-0-1", "GPU-1-0"} {
-		c.nomad.SetUse(gpu, int64(30*i+10))
-	}
-	s := c.top(80, 24, "-pal-address", url)
-	s.shows("node-0", "node-1")
-	s.types("u")
-	s.shows("Utilization↓", "70%", "40%", "10%", "unknown")
-	if text := s.text(); strings.Index(text, "70%") > strings.Index(text, "40%") || strings.Index(text, "40%") > strings.Index(text, "10%") {
-		t.Errorf("the busiest GPUs do not come first:\n%s", text)
-	}
-	s.types("v")
-	s.shows("GPUs by class for A")
-	s.press(tcell.KeyTab)
-	s.press(tcell.KeyEnter)
-	s.types("u")
-	s.shows("Utilization↓", "GPU-0-0", "40%")
-	if text := s.text(); strings.Contains(text, "GPU-1-0") {
-		t.Errorf("other nodes are shown, too:\n%s", text)
-	}
-	s.press(tcell.KeyCtrlC)
-	if code := s.ends(); code != 0 {
-		t.Errorf("%d %s", code, s.said.String())
-	}
-	if code, out, said := c.does("top", "-pal-address", url); code != 0 || !strings.Contains(out, "70%") {
-		t.Errorf("%d %s%s", code, out, said)
 	}
 }

@@ -103,7 +103,7 @@ var ofNomad = map[string]string{
 // ofSlurm maps commands of Slurm and of other tools to commands of nomad-pal.
 var ofSlurm = map[string]string{
 	"sbatch": "run", "submit": "run", "srun": "shell", "salloc": "shell", "scancel": "cancel", "kill": "cancel", "delete": "cancel",
-	"sinfo": "gpus", "nodes": "gpus", "sstat": "gpus", "nvidia-smi": "gpus", "squeue": "queue", "sprio": "queue", "sacct": "history", "sreport": "usage",
+	"sinfo": "gpus", "nodes": "gpus", "sstat": "gpus", "nvidia-smi": "gpus", "top": "gpus", "watch": "gpus", "squeue": "queue", "sprio": "queue", "sacct": "history", "sreport": "usage",
 	"sshare": "status", "list": "status", "ls": "status", "jobs": "status", "ps": "status", "sacctmgr": "status", "scontrol": "explain", "show": "explain", "describe": "explain", "sdiag": "doctor",
 }
 

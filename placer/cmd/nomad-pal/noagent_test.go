@@ -43,7 +43,7 @@ var withoutAgent = map[string]string{
 
 // needAgent are the commands that need an agent.
 var needAgent = map[string]string{
-	"plan": "plan JOB", "explain": "explain train", "status": "status", "queue": "queue", "events": "events", "history": "history", "usage": "usage", "top": "", "hold": "hold train", "requeue": "requeue train", "priority": "priority train 5", "shell": "shell true",
+	"plan": "plan JOB", "explain": "explain train", "status": "status", "queue": "queue", "events": "events", "history": "history", "usage": "usage", "hold": "hold train", "requeue": "requeue train", "priority": "priority train 5", "shell": "shell true",
 }
 
 // Without an agent, a command that needs one says so in one line, with the addresses that it tried

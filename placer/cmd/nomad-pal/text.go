@@ -8,10 +8,11 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
-	"github.com/rivo/uniseg"
 	"golang.org/x/term"
+	"golang.org/x/text/width"
 )
 
 // Layout of text. On a terminal, tables are at most as wide as the terminal, sentences have at most
@@ -111,37 +112,36 @@ func escaped(text string, colored bool) string {
 func textWidth(text string) int {
 	n := 0
 	for _, r := range text {
-		switch {
-		case strings.ContainsRune(styles, r):
-		case r >= utf8.RuneSelf:
-			return uniseg.StringWidth(unstyled(text))
-		default:
-			n++
-		}
+		n += runeWidth(r)
 	}
 	return n
 }
 
-// unstyled returns text without its styles.
-func unstyled(text string) string {
-	return strings.Map(func(r rune) rune {
-		if strings.ContainsRune(styles, r) {
-			return -1
-		}
-		return r
-	}, text)
+func runeWidth(r rune) int {
+	switch {
+	case r < utf8.RuneSelf:
+		return 1
+	case strings.ContainsRune(styles, r), unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf):
+		return 0
+	}
+	switch width.LookupRune(r).Kind() {
+	case width.EastAsianWide, width.EastAsianFullwidth:
+		return 2
+	}
+	return 1
 }
 
 // cut divides a word that is wider than width. The first part is at most width columns wide. If not
 // even one character is that narrow, the first part has one character.
 func cut(word string, width int) (first, rest string) {
-	for state, room := -1, width; ; {
-		character, _, _, next := uniseg.FirstGraphemeClusterInString(word[len(first):], state)
-		if room -= textWidth(character); character == "" || room < 0 && first != "" {
-			return first, word[len(first):]
+	for at, r := range word {
+		w := runeWidth(r)
+		width -= w
+		if width < 0 && w > 0 && at > 0 {
+			return word[:at], word[at:]
 		}
-		first, state = word[:len(first)+len(character)], next
 	}
+	return word, ""
 }
 
 // wrapped breaks text into lines of at most width columns, between words if possible. A word that is
