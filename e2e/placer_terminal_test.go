@@ -5,17 +5,13 @@ package e2e_test
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
@@ -34,12 +30,10 @@ func TestTerminal(t *testing.T) {
 	b.tell([]scene{
 		{"webhooks", fmt.Sprintf("notify \"test\" {\n  url = %q\n  body = \"{{ .Kind }} {{ .Job }}{{ .GPUs }}\"\n  headers = { Content-Type = \"text/plain\" }\n}\n", receiver.URL),
 			func(t *testing.T, b *bed) { testNotify(t, b, hooks) }},
-		{"logs of all ranks", "", testLogs},
 		{"a session in a script", "", testShellInScripts},
 		{"a session at a terminal", "", testShellAtTerminal},
 	})
 	b.tellLong([]scene{
-		{"logs of members that end", "", testLogsOfTries},
 		{"sessions end", "", testShellEnds},
 		{"a session waits", "", testShellWaits},
 	})
@@ -87,103 +81,4 @@ func (b *bed) untilHeard(h *heard, words ...string) {
 		}
 		return ""
 	})
-}
-
-// nodesOf are the nodes of the job's members, by rank.
-func (b *bed) nodesOf(id string) map[int]string {
-	b.t.Helper()
-	stubs, _, err := b.API().Jobs().Allocations(id, false, nil)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	nodes := map[int]string{}
-	for _, s := range stubs {
-		var rank int
-		if _, err := fmt.Sscanf(strings.TrimPrefix(s.Name, id+"."+s.TaskGroup), "[%d]", &rank); err != nil {
-			b.t.Fatalf("%s: %v", s.Name, err)
-		}
-		nodes[rank] = s.NodeName
-	}
-	return nodes
-}
-
-// The logs of all ranks are labelled. -n, -rank and -stderr select from them; -f follows them.
-func testLogs(t *testing.T, b *bed) {
-	j := gang("talk", 3, 1)
-	j.script = `for i in $(seq 1 30); do echo rank $NOMAD_ALLOC_INDEX line $i; done; echo bad $NOMAD_ALLOC_INDEX >&2; ` +
-		`until [ -e go ]; do sleep 0.1; done; printf 'more\nthe end'; sleep 3600`
-	j.script = strings.ReplaceAll(j.script, "go ]", b.dir+"/go ]")
-	b.runs(j, 3)
-	b.until("all lines are there", func() string {
-		out, code := b.pal("logs", "talk")
-		if code != 0 || strings.Count(out, " line 30\n") != 3 {
-			return fmt.Sprintf("exit code %d: %s", code, out)
-		}
-		return ""
-	})
-	out, _ := b.pal("logs", "-n", "2", "talk")
-	var want strings.Builder
-	nodes := b.nodesOf("talk")
-	for rank := range 3 {
-		fmt.Fprintf(&want, "workers[%d] %s | rank %d line 29\nworkers[%d] %s | rank %d line 30\n", rank, nodes[rank], rank, rank, nodes[rank], rank)
-	}
-	same(t, "the last two lines of each", want.String(), out)
-	out, _ = b.pal("logs", "-stderr", "-rank", "1", "talk")
-	same(t, "errors of rank 1", fmt.Sprintf("workers[1] %s | bad 1\n", nodes[1]), out)
-	out, code := b.pal("logs", "-rank", "3", "talk")
-	mentions(t, out, `job "talk" has no member 3; its members: workers[0], workers[1], workers[2]`)
-	same(t, "exit code", 1, code)
-
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	follows, printed, said := b.Command(ctx, "nomad-pal", "logs", "-f", "-n", "1", "talk"), &heard{}, &heard{}
-	follows.Stdout, follows.Stderr = printed, said
-	if err := follows.Start(); err != nil {
-		t.Fatal(err)
-	}
-	b.untilHeard(printed, "rank 0 line 30\n", "rank 1 line 30\n", "rank 2 line 30\n")
-	same(t, "lines before", 3, strings.Count(printed.String(), "\n"))
-	if err := os.WriteFile(filepath.Join(b.dir, "go"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	b.untilHeard(printed, "workers[0] "+nodes[0]+" | more\n", "workers[1] "+nodes[1]+" | more\n", "workers[2] "+nodes[2]+" | more\n")
-	b.deregister("talk", false)
-	if err := follows.Wait(); err != nil {
-		t.Errorf("it ends with the job: %v", err)
-	}
-	same(t, "last lines without an end", 3, strings.Count(printed.String(), "| the end\n"))
-	for rank := range 3 {
-		who := fmt.Sprintf("workers[%d] %s", rank, nodes[rank])
-		mentions(t, said.String(), who+": was stopped: ")
-	}
-	b.purge("talk")
-}
-
-// Members of a gang that is tried again are followed from one try to the next. Ctrl-C ends the
-// command, not the job.
-func testLogsOfTries(t *testing.T, b *bed) {
-	j := gang("tries", 2, 1)
-	j.script = `echo try of $NOMAD_ALLOC_INDEX; if [ $NOMAD_ALLOC_INDEX = 1 ] && mkdir ` + b.dir + `/tried; then exit 7; fi; sleep 3600`
-	j.groups[0].extra = "restart {\n attempts = 0\n mode = \"fail\"\n}\n"
-	b.run(j.hcl())
-	follows, printed, said := b.Command(context.Background(), "nomad-pal", "logs", "-f", "tries"), &heard{}, &heard{}
-	follows.Stdout, follows.Stderr = printed, said
-	if err := follows.Start(); err != nil {
-		t.Fatal(err)
-	}
-	b.untilHeard(said, ": failed: Exit Code: 7", "workers[1] node-")
-	b.until("the second try is followed", func() string {
-		if n := strings.Count(printed.String(), "try of 1\n"); n != 2 {
-			return "printed so far: " + printed.String() + said.String()
-		}
-		return ""
-	})
-	if err := follows.Process.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
-	if err := follows.Wait(); err != nil {
-		t.Errorf("interrupted: %v", err)
-	}
-	b.untilGPUs("tries", 2)
-	b.purge("tries")
 }

@@ -4,7 +4,7 @@
 # hour, and exits an hour after it has stopped the last kernel.
 #
 #   nomad-pal run notebook.nomad.hcl           # prints the address when the notebook runs
-#   nomad-pal logs -stderr notebook            # the address with Jupyter's token
+#   nomad alloc logs -stderr -job notebook     # the address with Jupyter's token
 #   nomad-pal cancel notebook                  # gives the GPU back
 job "notebook" {
   type = "batch"

@@ -3,7 +3,7 @@
 #
 #   nomad-pal run raw-exec.nomad.hcl
 #   nomad-pal explain raw-exec
-#   nomad-pal logs raw-exec
+#   nomad alloc logs -job raw-exec
 job "raw-exec" {
   type = "batch"
 

@@ -46,12 +46,6 @@ func TestCancelOfAnArray(t *testing.T) {
 		}
 		ids = append(ids, child.DispatchedJobID)
 	}
-	if code, _, said := c.does("logs", "array"); code != 1 || !strings.Contains(said, `job "array" is parameterized or periodic: give the id of one of its runs (`+ids[3]+", ") {
-		t.Errorf("logs of an array: %d %s", code, said)
-	}
-	if _, _, said := c.does("logs", ids[3]); !strings.Contains(said, ids[3]) || strings.Contains(said, "is parameterized or periodic") {
-		t.Errorf("logs of a run of the array: %s", said)
-	}
 	if _, _, err := jobs.Deregister(ids[3], false, nil); err != nil {
 		t.Fatal(err)
 	}

@@ -135,7 +135,7 @@ func ids(ctx context.Context, streams streams, name string, words []string) (out
 		return slices.Sorted(maps.Keys(completionScripts))
 	case "schema":
 		return schemaNames()
-	case "cancel", "logs", "explain", "release", "classify", "quarantine":
+	case "cancel", "explain", "release", "classify", "quarantine":
 	default:
 		if words[len(words)-1] != "-job" {
 			return nil

@@ -96,7 +96,7 @@ func optionLines(option string) []string {
 // ofNomad maps words that people type as commands to Nomad's own commands.
 var ofNomad = map[string]string{
 	"stop": "nomad job stop", "start": "nomad job start", "scale": "nomad job scale", "restart": "nomad job restart", "revert": "nomad job revert",
-	"dispatch": "nomad job dispatch", "inspect": "nomad job inspect", "exec": "nomad alloc exec", "drain": "nomad node drain",
+	"dispatch": "nomad job dispatch", "inspect": "nomad job inspect", "exec": "nomad alloc exec", "logs": "nomad alloc logs -f -job", "log": "nomad alloc logs -f -job", "drain": "nomad node drain",
 	"job": "nomad job", "alloc": "nomad alloc", "node": "nomad node", "deployment": "nomad deployment", "eval": "nomad eval",
 }
 

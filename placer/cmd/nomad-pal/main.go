@@ -82,7 +82,6 @@ func commands(ctx context.Context, io streams) map[string]cli.CommandFactory {
 		"completion":     make("Print a completion script for a shell", helpCompletion, runCompletion),
 		"doctor":         make("Check everything that nomad-pal needs", helpDoctor, runDoctor),
 		"events":         make("Show what the placer did, as it happens", helpEvents, runEvents),
-		"logs":           make("Print the logs of all members of a job", helpLogs, runLogs),
 		"shell":          make("Run a command or a shell on GPUs, like srun --pty", helpShell, runShell),
 		"history":        make("List the runs of jobs, past and present", helpHistory, runHistory),
 		"usage":          make("Add up GPU hours by user, class, model and month", helpUsage, runUsage),

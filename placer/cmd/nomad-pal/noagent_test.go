@@ -36,7 +36,7 @@ import (
 // withoutAgent maps the commands that work without an agent to the arguments of this test; "" if
 // another test covers the command.
 var withoutAgent = map[string]string{
-	"gpus": "gpus", "doctor": "", "init": "", "validate": "", "run": "run -detach JOB", "release": "release -all", "cancel": "", "logs": "",
+	"gpus": "gpus", "doctor": "", "init": "", "validate": "", "run": "run -detach JOB", "release": "release -all", "cancel": "",
 	"quarantine": "quarantine", "failures": "failures", "measure": "measure -all -dry-run", "profile import": "", "profile export": "", "profile show": "",
 	"agent": "", "classify": "", "completion": "completion bash", "profile": "", "profile build": "", "schema": "schema", "simulate": "", "version": "version",
 }

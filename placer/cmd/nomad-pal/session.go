@@ -146,3 +146,11 @@ func sizes(ctx context.Context, of *os.File) <-chan api.TerminalSize {
 	}()
 	return out
 }
+
+// pause waits for the duration d, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}

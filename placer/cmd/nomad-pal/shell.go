@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
@@ -243,4 +244,17 @@ func whyEnded(a *api.Allocation, limit time.Duration, now time.Time) string {
 			query.ExplainCommand(cluster.JobKey{Namespace: a.Namespace, ID: a.JobID}))
 	}
 	return ""
+}
+
+// lastEvent looks for events of the given kinds, one kind after the other. For the first kind
+// found, lastEvent returns Nomad's message about the last event.
+func lastEvent(s *api.TaskState, kinds ...string) string {
+	for _, k := range kinds {
+		for _, e := range slices.Backward(s.Events) {
+			if e.Type == k && e.DisplayMessage != "" {
+				return e.DisplayMessage
+			}
+		}
+	}
+	return "Nomad gives no reason"
 }

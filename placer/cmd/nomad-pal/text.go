@@ -59,16 +59,12 @@ const (
 	red    style = '\uf002'
 	green  style = '\uf003'
 	yellow style = '\uf004'
-
-	cyan    style = '\uf005'
-	magenta style = '\uf006'
-	blue    style = '\uf007'
 )
 
-var escapes = map[style]string{plain: "\x1b[0m", bold: "\x1b[1m", red: "\x1b[31m", green: "\x1b[32m", yellow: "\x1b[33m", cyan: "\x1b[36m", magenta: "\x1b[35m", blue: "\x1b[34m"}
+var escapes = map[style]string{plain: "\x1b[0m", bold: "\x1b[1m", red: "\x1b[31m", green: "\x1b[32m", yellow: "\x1b[33m"}
 
 // styles contains all styles.
-const styles = "\uf000\uf001\uf002\uf003\uf004\uf005\uf006\uf007"
+const styles = "\uf000\uf001\uf002\uf003\uf004"
 
 // painted is a text with a style, such as a table cell.
 type painted struct {
