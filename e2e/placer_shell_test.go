@@ -20,7 +20,7 @@ import (
 // smallShell is the start of the command line of a session on the small
 // clients.
 func smallShell(job string, args ...string) []string {
-	return append([]string{"shell", "-job", job, "-cpu", "10", "-memory", "32", "-driver", "raw_exec"}, args...)
+	return append([]string{"shell", "-job", job, "-cpu", "10", "-memory", "32"}, args...)
 }
 
 // openTerminal makes a pseudoterminal of this size.
@@ -163,7 +163,7 @@ func sessionsOf(alloc string) (all []string) {
 // Without a terminal, a session reads standard input, keeps standard output and error apart, and
 // returns the command's exit code. Its job ends with the session.
 func testShellInScripts(t *testing.T, b *bed) {
-	cmd := b.Command(t.Context(), "nomad-pal", smallShell("piped", "-gpus", "2", "-class", "A", "-time", "1h", "--",
+	cmd := b.Command(t.Context(), "nomad-pal", smallShell("piped", "-gpus", "2", "-meta", "pal_class=A", "-time", "1h", "--",
 		"sh", "-c", `echo "on $NVIDIA_VISIBLE_DEVICES"; cat; echo bad >&2; exit 7`)...)
 	cmd.Env = append(cmd.Env, "NOMAD_PAL_ADDR="+b.placer.URL())
 	var out, said bytes.Buffer
@@ -233,7 +233,7 @@ func testShellEnds(t *testing.T, b *bed) {
 	b.deregister("stopped", false)
 	_ = cmd.Wait()
 	same(t, "exit code", 255, cmd.ProcessState.ExitCode())
-	b.untilHeard(shown, "the session ended: its job was stopped")
+	b.untilHeard(shown, "the session ended: Nomad stopped its job")
 	b.untilEnded("stopped")
 	b.purge("closed", "limited", "stopped")
 }

@@ -407,3 +407,11 @@ func workSentence(a heartbeat.Activity, now time.Time) string {
 	}
 	return fmt.Sprintf("active since %s: %s, %s", query.When(a.Since, now), a.Agent, a.Version)
 }
+
+// pause waits for the duration d, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}

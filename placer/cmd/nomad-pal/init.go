@@ -5,14 +5,14 @@ package main
 
 import (
 	"embed"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"text/template"
-	"unicode"
+
+	"github.com/hashicorp/hcl/v2/hclwrite"
+	"github.com/zclconf/go-cty/cty"
 
 	"github.com/nomad-pal/nomad-pal/placer/deploy/acl"
 )
@@ -69,10 +69,7 @@ func runInit(b *base, args []string) int {
 }
 
 // file is a file that init writes.
-type file struct {
-	name, text string
-	mode       os.FileMode
-}
+type file struct{ name, text string }
 
 //go:embed initfiles
 var initFiles embed.FS
@@ -90,11 +87,7 @@ func (s *site) files() []file {
 		if err := t.Execute(&text, s); err != nil {
 			panic(err) // cannot fail, because the templates are embedded and tested
 		}
-		mode := os.FileMode(0o644)
-		if strings.HasSuffix(name, ".sh") {
-			mode = 0o755
-		}
-		out = append(out, file{name, text.String(), mode})
+		out = append(out, file{name, text.String()})
 	}
 	if !s.ACL {
 		return out
@@ -102,56 +95,38 @@ func (s *site) files() []file {
 	stored := func(policy string) string {
 		return strings.ReplaceAll(policy, `namespace "default"`, "namespace "+hclString(s.Storage))
 	}
-	out = append(out, file{"nomad-pal.policy.hcl", stored(acl.Agent), 0o644}, file{"node.policy.hcl", stored(acl.Node), 0o644})
+	out = append(out, file{"nomad-pal.policy.hcl", stored(acl.Agent)}, file{"node.policy.hcl", stored(acl.Node)})
 	for _, n := range s.Namespaces {
 		name := "user-" + n + ".policy.hcl"
 		text := strings.NewReplacer("research user.policy.hcl", "nomad-pal-user-"+n+" "+name, "research", n).Replace(stored(acl.User))
-		out = append(out, file{name, text, 0o644})
+		out = append(out, file{name, text})
 	}
 	return out
 }
 
-// hclString quotes a string for HCL, and escapes template sequences in it. HCL knows fewer escape
-// sequences than Go.
+// hclString quotes a string for HCL.
 func hclString(s string) string {
-	var b strings.Builder
-	for _, r := range s {
-		switch {
-		case r == '"' || r == '\\':
-			b.WriteString(`\` + string(r))
-		case unicode.IsPrint(r):
-			b.WriteRune(r)
-		default:
-			fmt.Fprintf(&b, `\U%08x`, r)
-		}
-	}
-	return `"` + strings.NewReplacer("${", "$${", "%{", "%%{").Replace(b.String()) + `"`
+	return string(hclwrite.TokensForValue(cty.StringVal(s)).Bytes())
 }
 
 // writeFiles writes all the files, or none if one already exists and force is false.
 func writeFiles(dir string, files []file, force bool) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
 	var there []string
 	for _, f := range files {
 		if _, err := os.Lstat(filepath.Join(dir, f.name)); err == nil {
 			there = append(there, f.name)
-		} else if !errors.Is(err, os.ErrNotExist) {
-			return err
 		}
 	}
 	if len(there) > 0 && !force {
 		return fmt.Errorf("%s already has %s: use -force to overwrite, or -o for another folder", dir, strings.Join(there, ", "))
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
 	for _, f := range files {
 		path := filepath.Join(dir, f.name)
-		if slices.Contains(there, f.name) {
-			if err := os.Remove(path); err != nil { // if the path is a link, do not write to the link's target
-				return err
-			}
-		}
-		if err := os.WriteFile(path, []byte(f.text), f.mode); err != nil {
+		_ = os.Remove(path) // do not write through a link
+		if err := os.WriteFile(path, []byte(f.text), 0o644); err != nil {
 			return err
 		}
 	}
@@ -161,21 +136,15 @@ func writeFiles(dir string, files []file, force bool) error {
 // steps describes what the operator has to do with the files.
 func (s *site) steps(dir string) []string {
 	path := func(name string) string { return filepath.Join(dir, name) }
-	var out []string
+	tokens, token, copied := []string{}, "", ""
 	if s.ACL {
-		out = append(out, fmt.Sprintf("Create the policies and tokens, with a management token: NOMAD_TOKEN=… sh %s", path("acl.sh")))
-	}
-	plugin := fmt.Sprintf("Install the device plugin: on each client with GPUs, copy nomad-device-pal into the plugin_dir, add %s to the configuration", path("plugin.hcl"))
-	if s.ACL {
-		plugin += fmt.Sprintf(", copy %s to /etc/nomad.d/nomad-device-pal.token", path("node.token"))
-	}
-	token := ""
-	if s.ACL {
+		tokens = []string{"Create the policies and tokens, with a management token: NOMAD_TOKEN=… sh " + path("acl.sh")}
+		copied = fmt.Sprintf(", copy %s to /etc/nomad.d/nomad-device-pal.token", path("node.token"))
 		token = fmt.Sprintf("NOMAD_TOKEN=$(cat %s) ", path("agent.token"))
 	}
-	return append(out,
-		plugin+", and restart Nomad",
-		fmt.Sprintf("Start the agent: nomad-pal agent -config %s", path("agent.hcl")),
+	return append(tokens,
+		fmt.Sprintf("Install the device plugin: on each client with GPUs, copy nomad-device-pal into the plugin_dir, add %s to the configuration%s, and restart Nomad", path("plugin.hcl"), copied),
+		"Start the agent: nomad-pal agent -config "+path("agent.hcl"),
 		fmt.Sprintf("Check everything: %snomad-pal doctor -config %s", token, path("agent.hcl")),
-		fmt.Sprintf("Run a first gang: nomad-pal run %s", path("example.nomad.hcl")))
+		"Run a first gang: nomad-pal run "+path("example.nomad.hcl"))
 }

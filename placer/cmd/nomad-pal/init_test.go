@@ -117,13 +117,13 @@ func TestSiteFiles(t *testing.T) {
 	dir := t.TempDir()
 	for _, f := range files {
 		texts[f.name] = f.text
-		if err := os.WriteFile(filepath.Join(dir, f.name), []byte(f.text), f.mode); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, f.name), []byte(f.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for name, want := range map[string][]string{
 		"agent.hcl":                {`rack_meta = "rack_id"`, `namespace = "ops"`, `token_file = "/t/agent.token"`, `# rpc_address = "a:4647,b:4647"`, `ca_cert     = "/ca.pem"`, `# tenant "research"`},
-		"plugin.hcl":               {`address = "https://127.0.0.1:4646"`, `namespace = "ops"`, "On 4 of 4 nodes the GPUs come from another device plugin", "token_file"},
+		"plugin.hcl":               {`address = "https://127.0.0.1:4646"`, `namespace = "ops"`, "token_file"},
 		"example.nomad.hcl":        {`node_pool = "gpu"`, `device "nvidia/gpu/NVIDIA H100"`, "count = 2", "count = 8", `driver = "docker"`, `namespace = "research"`},
 		"acl.sh":                   {"nomad-pal-user-research user-research.policy.hcl"},
 		"nomad-pal.policy.hcl":     {`namespace "ops"`},

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,16 +17,16 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/patience"
 )
 
-// keeper runs the program of a session's job, beside a process of the session.
-func keeper(t *testing.T, grace, limit, heard string) (said string, session *exec.Cmd) {
+// keeper runs the script of a session's job, beside a process of the session.
+func keeper(t *testing.T, v shellJob) (session *exec.Cmd) {
 	t.Helper()
+	v.Job, v.Driver, v.Pool, v.GPUs, v.Limit = "s", "raw_exec", "default", 1, time.Hour
+	job, err := v.parse("default", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	dir := t.TempDir()
 	env := append(os.Environ(), "NOMAD_TASK_DIR="+dir, "NOMAD_ALLOC_ID="+filepath.Base(t.Name())+"-"+filepath.Base(filepath.Dir(dir)))
-	if heard != "" {
-		if err := os.WriteFile(filepath.Join(dir, "session"), []byte(heard+"\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
 	ctx, cancel := patience.Context(t.Context(), patience.Limits{})
 	defer cancel()
 	session = exec.CommandContext(ctx, "/bin/sh", "-c", "trap '' HUP TERM; sleep 1000; true") // ignores signals
@@ -33,48 +34,29 @@ func keeper(t *testing.T, grace, limit, heard string) (said string, session *exe
 	if err := session.Start(); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", shellKeeper, "sh", grace, limit)
+	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", job.TaskGroups[0].Tasks[0].Config["args"].([]any)[1].(string))
 	cmd.Env = env
-	out, err := cmd.CombinedOutput()
-	if err != nil {
+	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("the keeper: %v\n%s", err, out)
 	}
 	_ = session.Wait() // it was killed
-	return string(out), session
+	return session
 }
 
-// A job ends by itself, and ends the session's processes, if the session's heartbeat stops or its
+// A job ends by itself, and ends the session's processes, if the session's heartbeats stop or its
 // time is over.
 func TestShellKeeper(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct{ grace, limit, heard, says string }{
-		"no session":  {"1", "1000", "", "The session has not answered for 1 s.\n"},
-		"silent":      {"1", "1000", "17", "The session has not answered for 1 s.\n"},
-		"time's over": {"1000", "1", "", "The time limit of 1 s is reached.\n"},
+	for name, v := range map[string]shellJob{
+		"silent":      {Seconds: 1000, Grace: 1},
+		"time's over": {Seconds: 1, Grace: 1000},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			said, session := keeper(t, c.grace, c.limit, c.heard)
-			if said != c.says || session.ProcessState.Success() {
-				t.Errorf("%q, want %q; the session's process: %v", said, c.says, session.ProcessState)
+			if session := keeper(t, v); session.ProcessState.Success() {
+				t.Errorf("the session's process: %v", session.ProcessState)
 			}
 		})
-	}
-}
-
-// A session's heartbeat keeps its job alive: each beat writes another number.
-func TestSessionBeatReachesTheKeeper(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	for _, n := range []string{"1", "2"} {
-		cmd := exec.Command("/bin/sh", "-c", sessionFile, "sh", n)
-		cmd.Env = append(os.Environ(), "NOMAD_TASK_DIR="+dir)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
-		if text, err := os.ReadFile(filepath.Join(dir, "session")); err != nil || string(text) != n+"\n" {
-			t.Errorf("%q, %v", text, err)
-		}
 	}
 }
 
@@ -82,21 +64,17 @@ func TestSessionBeatReachesTheKeeper(t *testing.T) {
 // shows it all GPUs of the node. An operator's own CUDA_VISIBLE_DEVICES stays.
 func TestSessionCommand(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ name, term, seesAll, cuda, want string }{
-		{"raw_exec, on a terminal", "xterm", "raw_exec", "", "xterm GPU-1,GPU-2 a  b"},
-		{"raw_exec, set by the operator", "-", "raw_exec", "CUDA_VISIBLE_DEVICES=0", "old 0 a  b"},
-		{"docker", "-", "-", "", "old unset a  b"},
-	} {
-		cmd := exec.Command("/bin/sh", "-c", commandScript, "sh", c.term, c.seesAll, "/bin/sh", "-c", `echo "$TERM ${CUDA_VISIBLE_DEVICES-unset} $1"`, "sh", "a  b")
-		cmd.Env = []string{"TERM=old", "NVIDIA_VISIBLE_DEVICES=GPU-1,GPU-2"}
-		if c.cuda != "" {
-			cmd.Env = append(cmd.Env, c.cuda)
+	for cuda, want := range map[string]string{"": "xterm GPU-1,GPU-2 a  b", "CUDA_VISIBLE_DEVICES=0": "xterm 0 a  b"} {
+		cmd := exec.Command("/bin/sh", "-c", commandScript, "sh", "xterm", "/bin/sh", "-c", `echo "$TERM $CUDA_VISIBLE_DEVICES $1"`, "sh", "a  b")
+		cmd.Env = []string{"NVIDIA_VISIBLE_DEVICES=GPU-1,GPU-2"}
+		if cuda != "" {
+			cmd.Env = append(cmd.Env, cuda)
 		}
-		if out, err := cmd.CombinedOutput(); err != nil || string(out) != c.want+"\n" {
-			t.Errorf("%s: %v: %q, want %q", c.name, err, out, c.want)
+		if out, err := cmd.CombinedOutput(); err != nil || string(out) != want+"\n" {
+			t.Errorf("%s: %v: %q, want %q", cuda, err, out, want)
 		}
 	}
-	cmd := exec.Command("/bin/sh", "-c", commandScript, "sh", "-", "-", "no-such-command")
+	cmd := exec.Command("/bin/sh", "-c", commandScript, "sh", "dumb", "no-such-command")
 	if out, err := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != 127 || !strings.Contains(string(out), "no-such-command") {
 		t.Errorf("an unknown command: %v: %s", err, out)
 	}
@@ -105,11 +83,6 @@ func TestSessionCommand(t *testing.T) {
 // A session that attaches long after its task started still names the time limit as its end.
 func TestWhyEnded(t *testing.T) {
 	started := time.Date(2026, 11, 30, 9, 0, 0, 0, time.UTC)
-	running := func() *api.Allocation {
-		return &api.Allocation{JobID: "s", Namespace: "default", NodeName: "gpu-0", TaskStates: map[string]*api.TaskState{
-			"shell": {State: "running", StartedAt: started},
-		}}
-	}
 	for name, c := range map[string]struct {
 		change func(*api.Allocation)
 		after  time.Duration
@@ -118,19 +91,29 @@ func TestWhyEnded(t *testing.T) {
 		"runs":             {func(*api.Allocation) {}, time.Second, ""},
 		"time's over":      {func(*api.Allocation) {}, 3 * time.Second, "its time limit of 3s is reached"},
 		"not started":      {func(a *api.Allocation) { a.TaskStates = nil }, time.Hour, ""},
-		"stopped":          {func(a *api.Allocation) { a.DesiredStatus = "stop" }, time.Second, "its job was stopped (Nomad gives no reason)"},
-		"stopped at limit": {func(a *api.Allocation) { a.DesiredStatus = "stop" }, 3 * time.Second, "its job was stopped (Nomad gives no reason)"},
-		"lost":             {func(a *api.Allocation) { a.ClientStatus = "lost" }, time.Second, "its node gpu-0 was lost"},
-		"dead": {func(a *api.Allocation) {
-			a.TaskStates["shell"].State = "dead"
-			a.TaskStates["shell"].Events = []*api.TaskEvent{{Type: api.TaskTerminated, DisplayMessage: "Exit Code: 3"}}
-		}, time.Second, "Exit Code: 3. nomad-pal explain s says more"},
+		"stopped":          {func(a *api.Allocation) { a.DesiredStatus = "stop" }, time.Second, "Nomad stopped its job: no reason given"},
+		"stopped at limit": {func(a *api.Allocation) { a.DesiredStatus = "stop" }, 3 * time.Second, "Nomad stopped its job: no reason given"},
+		"lost":             {func(a *api.Allocation) { a.ClientStatus = "lost" }, time.Second, "node gpu-0 is lost or drained"},
 	} {
-		a := running()
+		a := &api.Allocation{NodeName: "gpu-0", DesiredStatus: "run", TaskStates: map[string]*api.TaskState{"shell": {StartedAt: started}}}
 		c.change(a)
-		if got := whyEnded(a, 3*time.Second, started.Add(c.after)); got != c.want {
+		if got := ended(a, 3*time.Second, started.Add(c.after)); got != c.want {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)
 		}
+	}
+}
+
+// The job of a session that runs in an image starts a shell instead of the image's entry point.
+func TestShellInImage(t *testing.T) {
+	v := shellJob{Job: "s", Image: "img:1", Driver: "docker", Pool: "gpus", GPUs: 2, CPU: 10, Memory: 32, Limit: time.Hour}
+	job, err := v.parse("team", []string{"pal_class=A"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	task := job.TaskGroups[0].Tasks[0]
+	got := fmt.Sprintln(*job.Namespace, *job.NodePool, job.Meta["pal_class"], job.Meta["pal_duration"], task.Config["image"], task.Config["entrypoint"], *task.Resources.Devices[0].Count)
+	if want := "team gpus A 1h0m0s img:1 [/bin/sh] 2"; strings.TrimSpace(got) != want {
+		t.Errorf("%s, want %s", got, want)
 	}
 }
 
@@ -147,7 +130,7 @@ func TestShellRefuses(t *testing.T) {
 		"shell -time soon":        {1, `-time "soon": `},
 		"shell -time 500ms":       {1, `-time "500ms": it is less than a second`},
 		"shell -meta pal_class":   {1, `-meta "pal_class" is not <key>=<value>`},
-		"shell -class Z":          {2, `application class "Z" is unknown`},
+		"shell -meta pal_class=Z": {2, `application class "Z" is unknown`},
 		"shell -job huge -gpus 5": {2, "huge can never start here as written"},
 	} {
 		if code, out, said := c.does(strings.Fields(args)...); code != want.code || out != "" || !strings.Contains(oneLine(said), want.says) {

@@ -32,12 +32,8 @@ type site struct {
 	Servers string
 	// Namespaces are the namespaces that the token may see.
 	Namespaces []string
-	// RackMeta is the node meta key that names racks, or "" if there is none. Racks is the start of
-	// a sentence: how many nodes have this key, and how many racks it names.
-	RackMeta, Racks string
-	// OtherPlugin is the start of a sentence about the nodes whose GPUs come from another device
-	// plugin, or "" if there are no such nodes.
-	OtherPlugin string
+	// RackMeta is the node meta key that names racks, or "" if there is none.
+	RackMeta string
 	// Nodes is the number of nodes with GPUs. GPUs is the number of GPUs on these nodes. A shared
 	// GPU counts once, as in quotas.
 	Nodes, GPUs int
@@ -101,26 +97,17 @@ func namespaces(all []string, own string) []string {
 // lookAtRacks finds the meta keys whose name contains "rack", and picks the key that most nodes
 // have.
 func (s *site) lookAtRacks(nodes []*api.Node) {
-	by := map[string]map[string]int{}
+	named := map[string]int{}
 	for _, n := range nodes {
 		for k, v := range n.Meta {
 			if strings.Contains(strings.ToLower(k), "rack") && v != "" {
-				if by[k] == nil {
-					by[k] = map[string]int{}
-				}
-				by[k][v]++
+				named[k]++
 			}
 		}
 	}
-	most := 0
-	for _, k := range slices.Sorted(maps.Keys(by)) {
-		named := 0
-		for _, n := range by[k] {
-			named += n
-		}
-		if named > most || named == most && k == "rack" {
-			most, s.RackMeta = named, k
-			s.Racks = fmt.Sprintf("%d of %s with GPUs name their rack (%s in all)", named, counted(len(nodes), "node"), counted(len(by[k]), "rack"))
+	for _, k := range slices.Sorted(maps.Keys(named)) {
+		if named[k] > named[s.RackMeta] || named[k] == named[s.RackMeta] && k == "rack" {
+			s.RackMeta = k
 		}
 	}
 }
@@ -145,10 +132,9 @@ func (k kind) fits() string {
 func (s *site) lookAtGPUs(nodes []*api.Node) {
 	s.Pool, s.Driver, s.Device, s.Count, s.GPUsEach = "default", "raw_exec", "nvidia/gpu", 1, 1
 	s.Fits, s.Nodes = "a cluster with a GPU (this cluster has none yet)", len(nodes)
-	others, models := 0, map[string]bool{}
+	models := map[string]bool{}
 	kinds := map[kind]int{}
 	for _, n := range nodes {
-		other := false
 		for _, d := range cluster.GPUDevices(n) {
 			gpus, healthy := map[string]bool{}, 0
 			for _, g := range d.Instances {
@@ -161,18 +147,11 @@ func (s *site) lookAtGPUs(nodes []*api.Node) {
 				healthy = min(healthy, 1)
 			}
 			models[d.Vendor+d.Name] = true
-			other = other || d.Attributes[attr.Reference] == nil
 			if healthy > 0 {
 				driver := cmp.Or(firstHealthy(n.Drivers, "docker", "raw_exec", "exec"), "raw_exec")
 				kinds[kind{n.NodePool, driver, d.Vendor, d.Type, d.Name, healthy}]++
 			}
 		}
-		if other {
-			others++
-		}
-	}
-	if others > 0 {
-		s.OtherPlugin = fmt.Sprintf("On %d of %s the", others, counted(len(nodes), "node"))
 	}
 	if len(kinds) == 0 {
 		return

@@ -37,6 +37,14 @@ func (b *base) terminalWidth() int {
 	return columns
 }
 
+// terminalOf returns a reader or writer as a file if it is a terminal, otherwise nil.
+func terminalOf(of any) *os.File {
+	if f, ok := of.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		return f
+	}
+	return nil
+}
+
 // width returns the maximum length of a line in a table; 0 means no limit.
 func (b *base) width() int {
 	if w := b.terminalWidth(); w > 0 {
