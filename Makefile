@@ -193,12 +193,6 @@ fuzz: ## Run each fuzz target for FUZZTIME, by default a minute
 
 ##@ More
 
-.PHONY: man
-man: ## Write manual pages of all commands into build/man
-	@mkdir -p build/man
-	go test -count=1 ./placer/cmd/nomad-pal ./device-plugin/cmd/nomad-device-pal -run TestManPages \
-		-man-dir=$(CURDIR)/build/man -man-date=$$(git log -1 --format=%cs 2>/dev/null || date -u +%F)
-
 .PHONY: docs
 docs: ## Write the generated pages of docs/ again: commands, configuration, metrics, states of a gang
 	go test -count=1 ./placer/agent -run Reference -rewrite-reference

@@ -28,7 +28,7 @@ build() {
 }
 
 rm -rf "$stage" "$out"
-mkdir -p "$stage/completions" "$stage/man" "$out"
+mkdir -p "$stage" "$out"
 for arch in amd64 arm64; do
   CGO_ENABLED=0 build $arch ./placer/cmd/nomad-pal
   build $arch ./device-plugin/cmd/nomad-device-pal release/oldlibc.sh $arch
@@ -36,12 +36,6 @@ for arch in amd64 arm64; do
   say "nomad-device-pal for $arch needs $needs"
   [ "$(printf '%s\n' "${needs#GLIBC_}" "$oldest" | sort -V | tail -n 1)" = "$oldest" ] || { say "the release promises glibc $oldest"; exit 1; }
 done
-
-host=$(go env GOHOSTARCH)
-for shell in bash zsh fish; do
-  "$stage/linux_$host/nomad-pal" completion $shell > "$stage/completions/$shell"
-done
-for page in build/man/*.1; do gzip -9n < "$page" > "$stage/man/${page##*/}.gz"; done
 
 (cd release && go build -o ../build/release/pack .)
 build/release/pack -version "$version" -time "$epoch" -stage "$stage" -out "$out"

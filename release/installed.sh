@@ -42,8 +42,8 @@ say install
 install /old
 same "$(systemctl is-active nomad-pal)" inactive "the agent before anybody started it"
 same "$(stat -c '%U:%G %a' /etc/nomad-pal.d)" "root:nomad-pal 750" "rights of /etc/nomad-pal.d"
-for f in /usr/share/bash-completion/completions/nomad-pal /usr/share/doc/nomad-pal/copyright /usr/share/doc/nomad-pal/LICENSES.txt \
-  /usr/share/doc/nomad-pal/examples/alerts.yml /usr/share/man/man1/nomad-pal.1.gz /usr/share/man/man1/nomad-device-pal.1.gz; do [ -s $f ]; done
+for f in /usr/share/doc/nomad-pal/copyright /usr/share/doc/nomad-pal/LICENSES.txt \
+  /usr/share/doc/nomad-pal/examples/alerts.yml; do [ -s $f ]; done
 systemd-analyze verify nomad-pal.service
 
 say "Nomad with the plugin as installed, and the agent as a service"

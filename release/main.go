@@ -19,7 +19,7 @@ type release struct {
 	version string    // without the leading v
 	time    time.Time // modification time of all files
 	root    string    // root of the repository
-	stage   string    // linux_ARCH/BINARY, completions, man, LICENSES.txt
+	stage   string    // linux_ARCH/BINARY, LICENSES.txt
 	out     string
 }
 

@@ -4,7 +4,6 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 
@@ -18,12 +17,8 @@ import (
 func (r release) packages() error {
 	for _, arch := range architectures {
 		for _, format := range []string{"deb", "rpm"} {
-			for _, describe := range []func(arch, format string) (*nfpm.Info, error){r.agent, r.plugin} {
-				info, err := describe(arch, format)
-				if err != nil {
-					return err
-				}
-				if err := r.packed(info, format); err != nil {
+			for _, describe := range []func(arch, format string) *nfpm.Info{r.agent, r.plugin} {
+				if err := r.packed(describe(arch, format), format); err != nil {
 					return err
 				}
 			}
@@ -42,12 +37,11 @@ func (r release) packed(info *nfpm.Info, format string) error {
 }
 
 // agent describes the package nomad-pal.
-func (r release) agent(arch, format string) (*nfpm.Info, error) {
+func (r release) agent(arch, _ string) *nfpm.Info {
 	info := r.info("nomad-pal", arch, "MPL-2.0")
 	info.Description = "Variability-aware GPU placement for Nomad: the agent and its command line.\n" +
 		"Places gangs on fast GPUs that are close to each other, with the policy PAL (SC'24)."
 	info.Scripts = nfpm.Scripts{PreInstall: r.source("release/scripts/preinst"), PostInstall: r.source("release/scripts/postinst"), PreRemove: r.source("release/scripts/prerm"), PostRemove: r.source("release/scripts/postrm")}
-	zsh := map[string]string{"deb": "/usr/share/zsh/vendor-completions/_nomad-pal", "rpm": "/usr/share/zsh/site-functions/_nomad-pal"}
 	deploy := r.source("placer/deploy")
 	info.Contents = append(info.Contents,
 		file(r.binary("nomad-pal", arch), "/usr/bin/nomad-pal", 0o755),
@@ -55,20 +49,18 @@ func (r release) agent(arch, format string) (*nfpm.Info, error) {
 		&files.Content{Destination: "/etc/nomad-pal.d", Type: files.TypeDir, FileInfo: &files.ContentFileInfo{Mode: 0o750, Group: "nomad-pal"}},
 		&files.Content{Source: deploy + "/systemd/nomad-pal.hcl", Destination: "/etc/nomad-pal.d/nomad-pal.hcl", Type: files.TypeConfigNoReplace, FileInfo: mode(0o644)},
 		file(deploy+"/systemd/nomad-pal.service", "/usr/lib/systemd/system/nomad-pal.service", 0o644),
-		file(filepath.Join(r.stage, "completions/bash"), "/usr/share/bash-completion/completions/nomad-pal", 0o644),
-		file(filepath.Join(r.stage, "completions/zsh"), zsh[format], 0o644),
-		file(filepath.Join(r.stage, "completions/fish"), "/usr/share/fish/vendor_completions.d/nomad-pal.fish", 0o644),
 		file(r.source("jobspecs/nomad-pal.nomad.hcl"), "/usr/share/doc/nomad-pal/examples/nomad-pal.nomad.hcl", 0o644),
 	)
 	for _, name := range []string{"acl/node.policy.hcl", "acl/nomad-pal.policy.hcl", "acl/user.policy.hcl", "monitoring/alerts.yml", "monitoring/grafana.json"} {
 		info.Contents = append(info.Contents, file(deploy+"/"+name, "/usr/share/doc/nomad-pal/examples/"+filepath.Base(name), 0o644))
 	}
-	return info, r.papers(info)
+	r.papers(info)
+	return info
 }
 
 // plugin describes the package nomad-device-pal. The operator chooses Nomad's plugin_dir, so the
 // package installs the binary into a folder of its own, which can serve as plugin_dir.
-func (r release) plugin(arch, format string) (*nfpm.Info, error) {
+func (r release) plugin(arch, format string) *nfpm.Info {
 	info := r.info("nomad-device-pal", arch, "MPL-2.0 AND BUSL-1.1") // NOTICE says which licence covers what
 	info.Description = "Nomad device plugin that measures GPUs.\n" +
 		"A drop-in replacement for nomad-device-nvidia that shows how fast each GPU is."
@@ -82,7 +74,8 @@ func (r release) plugin(arch, format string) (*nfpm.Info, error) {
 		file(r.source("release/nomad-device-pal.hcl"), "/usr/share/doc/nomad-device-pal/examples/nomad-device-pal.hcl", 0o644),
 		file(r.source("device-plugin/deploy/nvidia-mps.service"), "/usr/share/doc/nomad-device-pal/examples/nvidia-mps.service", 0o644),
 	)
-	return info, r.papers(info)
+	r.papers(info)
+	return info
 }
 
 // oldestGlibc is the oldest glibc that the plugin's binaries run on, as release/build.sh checks.
@@ -106,8 +99,8 @@ func (r release) info(name, arch, licence string) *nfpm.Info {
 	}
 }
 
-// papers adds licences, changelog and the manual pages of the product's commands.
-func (r release) papers(info *nfpm.Info) error {
+// papers adds licences and changelog.
+func (r release) papers(info *nfpm.Info) {
 	doc := "/usr/share/doc/" + info.Name
 	info.Contents = append(info.Contents,
 		dir(doc), dir(doc+"/examples"),
@@ -116,17 +109,6 @@ func (r release) papers(info *nfpm.Info) error {
 		file(filepath.Join(r.stage, "LICENSES.txt"), doc+"/LICENSES.txt", 0o644),
 		file(r.source("CHANGELOG.md"), doc+"/CHANGELOG.md", 0o644),
 	)
-	pages, err := filepath.Glob(filepath.Join(r.stage, "man", info.Name+"*.1.gz"))
-	if err != nil {
-		return err
-	}
-	if len(pages) == 0 {
-		return fmt.Errorf("no manual pages of %s in %s", info.Name, r.stage)
-	}
-	for _, page := range pages {
-		info.Contents = append(info.Contents, file(page, "/usr/share/man/man1/"+filepath.Base(page), 0o644))
-	}
-	return nil
 }
 
 func (r release) source(path string) string { return filepath.Join(r.root, path) }

@@ -10,7 +10,7 @@ packing: suite ## Test the release tools (a separate module); needs no root
 	$(SUITE) run packing -C release ./...
 
 .PHONY: release
-release: man ## Build packages, archives, image, pack, bills of materials and checksums for linux amd64 and arm64 into build/release/out
+release: ## Build packages, archives, image, pack, bills of materials and checksums for linux amd64 and arm64 into build/release/out
 	release/build.sh $(VERSION) $(RELEASE)
 
 .PHONY: release-test

@@ -14,9 +14,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/cli"
-
-	"github.com/nomad-pal/nomad-pal/internal/manpage"
-	"github.com/nomad-pal/nomad-pal/internal/manpage/manpagetest"
 )
 
 var rewriteReference = flag.Bool("rewrite-reference", false, "write docs/reference/nomad-device-pal.md")
@@ -57,15 +54,4 @@ page shows the output of ` + "`nomad-device-pal <command> -h`" + `.
 	if d := cmp.Diff(b.String(), string(got)); d != "" {
 		t.Errorf("the page is not what the commands say; -rewrite-reference writes it (-commands +page):\n%s", d)
 	}
-}
-
-// Every command has a manual page.
-func TestManPages(t *testing.T) {
-	all := commands(cli.NewMockUi())
-	var of []manpage.Command
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		c, _ := all[name]()
-		of = append(of, manpage.Command{Name: name, Synopsis: c.Synopsis(), Help: c.Help()})
-	}
-	manpagetest.Check(t, "nomad-device-pal", "a Nomad device plugin that measures GPUs, and its tools", of)
 }

@@ -40,12 +40,10 @@ func adviceOnCommands(t *testing.T, f *advice.Followed) {
 	busy := c.between(url, "/v1/queue", func(w http.ResponseWriter) { http.Error(w, "not active", http.StatusServiceUnavailable) })
 	for _, of := range []typed{
 		{wrong: []string{"agent", "-check-config", "-json"}, says: "see nomad-pal agent -help", right: []string{"agent", "-help"}, shows: "Usage: nomad-pal agent"},
-		{wrong: []string{"completion", "-json", "bash"}, says: "nomad-pal completion does not take -json; see -help", right: []string{"completion", "-help"}, shows: "Usage: nomad-pal completion"},
 		{wrong: []string{"explain", "train", "-namespace=default"}, says: "options go before arguments: nomad-pal explain -namespace=default train", right: []string{"explain", "-namespace=default", "train"}, shows: "train runs on 1 GPU"},
 		{wrong: []string{"explain", "erly"}, says: `did you mean "early"?`, right: []string{"explain", "early"}, shows: "early runs on 1 GPU"}, // the argument that its gate names
 		{wrong: []string{"status", "train"}, says: "nomad-pal explain shows one job", right: []string{"explain", "train"}, shows: "train runs on 1 GPU"},
 		{wrong: []string{"gpus", "x"}, says: "got 1; see -help", right: []string{"gpus", "-help"}, shows: "Usage: nomad-pal gpus"},
-		{wrong: []string{"queue", "-t={{.Nothing}}"}, says: "nomad-pal schema queue lists the fields", right: []string{"schema", "queue"}, shows: "running"},
 		{wrong: []string{"help", "queue"}, says: "see nomad-pal queue -help.", right: []string{"queue", "-help"}, shows: "Usage: nomad-pal queue"},
 		{wrong: []string{"help"}, says: "see nomad-pal -help.", right: []string{"-help"}, shows: "explain"},
 		{wrong: []string{"xyzzy"}, says: "see nomad-pal -help.", right: []string{"-help"}, shows: "explain"},

@@ -16,7 +16,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/template"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -51,14 +50,12 @@ type base struct {
 	// tokenPlain reports whether the token may be sent to the agent unencrypted.
 	tokenPlain bool
 	// verbose reports whether to print ids in full.
-	verbose  bool
-	template string
+	verbose bool
 	// jobspec is the file that the command explains, or "" if it explains a job in Nomad.
 	jobspec    string
 	flagsGiven map[string]bool
-	// prints lists the output options that the command accepts: "json", "t" or neither. nil means
-	// both.
-	prints []string
+	// noJSON reports whether the command does not accept -json.
+	noJSON bool
 }
 
 const generalOptions = `
@@ -89,13 +86,10 @@ General Options:
 const outputOptions = `
 Output Options:
 
-  -json                    Print JSON; nomad-pal schema describes it.
-  -t=<template>            Format the output with a Go template, which uses the names of the
-                           JSON. A field that the JSON leaves out is empty.
+  -json                    Print JSON, for jq. docs/reference/json.md lists the fields.
 `
 
-// flags returns a flag set with the general options and the output options. For an output option
-// that the command does not accept (see [base.only]), parse prints an error.
+// flags returns a flag set with the general options and -json.
 func (b *base) flags(name string) *flag.FlagSet {
 	b.command = name
 	fs := flag.NewFlagSet(name, flag.ContinueOnError)
@@ -103,7 +97,7 @@ func (b *base) flags(name string) *flag.FlagSet {
 	for flagName, to := range map[string]*string{
 		"address": &b.connect.Address, "region": &b.connect.Region, "namespace": &b.namespace, "token": &b.connect.SecretID,
 		"ca-cert": &b.tls.CACert, "ca-path": &b.tls.CAPath, "client-cert": &b.tls.ClientCert, "client-key": &b.tls.ClientKey,
-		"tls-server-name": &b.tls.TLSServerName, "pal-namespace": &b.storage, "t": &b.template,
+		"tls-server-name": &b.tls.TLSServerName, "pal-namespace": &b.storage,
 	} {
 		fs.StringVar(to, flagName, "", "")
 	}
@@ -119,10 +113,10 @@ func (b *base) flags(name string) *flag.FlagSet {
 	return fs
 }
 
-// only restricts the command to some of the output options "json" and "t", or to none of them.
-func (b *base) only(fs *flag.FlagSet, prints ...string) *flag.FlagSet {
-	b.prints = append([]string{}, prints...)
-	return fs
+// flagsWithoutJSON returns a flag set with the general options, for a command that prints no value.
+func (b *base) flagsWithoutJSON(name string) *flag.FlagSet {
+	b.noJSON = true
+	return b.flags(name)
 }
 
 const (
@@ -144,10 +138,8 @@ func (b *base) parse(fs *flag.FlagSet, args []string, want int) (rest []string, 
 	b.namespace = cmp.Or(b.namespace, usualNamespace())
 	b.flagsGiven = map[string]bool{}
 	fs.Visit(func(f *flag.Flag) { b.flagsGiven[f.Name] = true })
-	for _, name := range []string{"json", "t"} {
-		if b.given(name) && b.prints != nil && !slices.Contains(b.prints, name) {
-			return refuse("nomad-pal %s does not take -%s; see -help", fs.Name(), name)
-		}
+	if b.json && b.noJSON {
+		return refuse("nomad-pal %s does not take -json; see -help", fs.Name())
 	}
 	ended := fs.NArg() < len(args) && args[len(args)-fs.NArg()-1] == "--" // all other arguments are names, even those with a dash
 	if i := slices.IndexFunc(fs.Args(), isOption); i > 0 && want != anyWords && !ended {
@@ -264,43 +256,51 @@ func (b *base) config() *api.Config {
 	return nomad.Config(b.connect)
 }
 
-// structured prints v as JSON with -json, or through the template with -t. done reports whether one
-// of these options was given.
-func (b *base) structured(v any) (done bool, code int) {
+// show prints v as JSON with -json; otherwise show calls print. show returns the exit code.
+func (b *base) show(v any, print func()) int {
+	if b.json {
+		return b.printJSON(v)
+	}
+	print()
+	return 0
+}
+
+func (b *base) printJSON(v any) int {
 	whole := reflect.New(reflect.TypeOf(v)).Elem()
 	whole.Set(reflect.ValueOf(v))
 	filled(whole)
-	v = whole.Interface()
-	switch {
-	case b.template != "":
-		t, err := template.New("t").Parse(b.template)
-		if err != nil {
-			return true, b.fail(fmt.Errorf("parsing the template of -t: %w", err))
-		}
-		if err := t.Option("missingkey=error").Execute(b.io.out, named(reflect.ValueOf(v))); err != nil {
-			return true, b.fail(fmt.Errorf("executing the template of -t: %w; nomad-pal schema %s lists the fields", err, b.command))
-		}
-		fmt.Fprintln(b.io.out)
-		return true, 0
-	case b.json:
-		enc := json.NewEncoder(b.io.out)
-		enc.SetIndent("", "    ")
-		if err := enc.Encode(v); err != nil {
-			return true, b.fail(err)
-		}
-		return true, 0
+	enc := json.NewEncoder(b.io.out)
+	enc.SetIndent("", "    ")
+	if err := enc.Encode(whole.Interface()); err != nil {
+		return b.fail(err)
 	}
-	return false, 0
+	return 0
 }
 
-// show prints v as JSON with -json, or through the template with -t; otherwise show calls print.
-// show returns the exit code.
-func (b *base) show(v any, print func()) int {
-	done, code := b.structured(v)
-	if !done {
-		print()
+// filled replaces nil slices and maps in v with empty ones, so that the JSON has no null in place
+// of a list. Fields that the JSON omits stay nil.
+func filled(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Pointer, reflect.Interface:
+		filled(v.Elem())
+	case reflect.Slice:
+		if v.IsNil() && v.CanSet() {
+			v.Set(reflect.MakeSlice(v.Type(), 0, 0))
+		}
+		for i := range v.Len() {
+			filled(v.Index(i))
+		}
+	case reflect.Map:
+		if v.IsNil() && v.CanSet() {
+			v.Set(reflect.MakeMap(v.Type()))
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if f := v.Field(i); !f.IsZero() || !strings.Contains(v.Type().Field(i).Tag.Get("json"), ",omit") {
+				filled(f)
+			}
+		}
 	}
-	return code
 }
 
 // printf prints a message. printf escapes line ends in arguments that are strings, because other

@@ -169,8 +169,8 @@ func printClassified(b *base, out classified, saved string) int {
 	if out.Verdict == nil {
 		code = 1
 	}
-	if done, failed := b.structured(out); done {
-		return cmp.Or(failed, code)
+	if b.json {
+		return cmp.Or(b.printJSON(out), code)
 	}
 	rows := []string{
 		row("Job", out.Job), row("GPUs", fmt.Sprint(len(out.GPUs))), row("Readings", fmt.Sprint(out.Readings)),

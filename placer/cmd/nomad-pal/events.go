@@ -46,7 +46,7 @@ const terminalEvents = 50
 const eventsAgain = 2 * time.Second
 
 func runEvents(b *base, args []string) int {
-	fs := b.only(b.flags("events"), "json")
+	fs := b.flags("events")
 	follow := fs.Bool("follow", false, "")
 	job := fs.String("job", "", "")
 	limit := fs.Int("limit", -1, "")

@@ -25,7 +25,7 @@ whose jobs the token can list. With -namespace it shows the failures of one name
 and all quarantined GPUs.
 `, examples(
 	"What failed, and whose fault was it?", "nomad-pal failures",
-	"Failures and GPU hours lost, by cause:", "nomad-pal failures -t '{{range $c, $s := .causes}}{{$c}} {{$s}} {{end}}'",
+	"Failures and GPU hours lost, by cause:", "nomad-pal failures -json | jq .causes",
 ), outputOptions, generalOptions)
 
 // failureReport is the JSON object that `nomad-pal failures -json` prints.

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidwall/gjson"
+
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/store"
@@ -60,10 +62,14 @@ func twoFailures(t *testing.T) *testCluster {
 // jobs.
 func TestFailuresOfNamespace(t *testing.T) {
 	c := twoFailures(t)
-	for namespace, want := range map[string]string{"*": "user of-default of-research 2", "research": "user of-research 1"} {
-		code, out, said := c.does("failures", "-namespace", namespace, "-t", "{{range $c, $s := .causes}}{{$c}} {{range $.failures}}{{.job}} {{end}}{{$s.failures}}{{end}}")
-		if code != 0 || strings.TrimSpace(out) != want {
-			t.Errorf("%s: %d %q %s, want %q", namespace, code, out, said, want)
+	for namespace, want := range map[string]string{"*": "of-default of-research 2", "research": "of-research 1"} {
+		code, out, said := c.does("failures", "-namespace", namespace, "-json")
+		got := ""
+		for _, f := range gjson.Get(out, "failures.#.job").Array() {
+			got += f.String() + " "
+		}
+		if got += gjson.Get(out, "causes.user.failures").String(); code != 0 || got != want {
+			t.Errorf("%s: %d %q %s, want %q", namespace, code, got, said, want)
 		}
 	}
 }

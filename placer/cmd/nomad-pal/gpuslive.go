@@ -76,11 +76,8 @@ func (b *base) followGPUs(r *gpuReader, every time.Duration) int {
 	if err != nil {
 		return b.fail(err)
 	}
-	if done, code := b.structured(gpus); done || !b.io.terminal {
-		if !done {
-			printLive(b, gpus, r.filter)
-		}
-		return r.close(code)
+	if b.json || !b.io.terminal {
+		return r.close(b.show(gpus, func() { printLive(b, gpus, r.filter) }))
 	}
 	for {
 		clearScreen(b)

@@ -36,7 +36,7 @@ Init Options:
 ), generalOptions)
 
 func runInit(b *base, args []string) int {
-	fs := b.only(b.flags("init"))
+	fs := b.flagsWithoutJSON("init")
 	dir := fs.String("o", "nomad-pal", "")
 	force := fs.Bool("force", false, "")
 	if _, ok := b.parse(fs, args, 0); !ok {

@@ -181,7 +181,7 @@ func TestRunOfScript(t *testing.T) {
 			t.Errorf("%s: %d %s%s", command, code, out, said)
 		}
 	}
-	cmd := exec.Command("/bin/sh", "-c", commandScript, "sh", "", "", path)
+	cmd := exec.Command("/bin/sh", "-c", commandScript, "sh", "dumb", path)
 	cmd.Dir = t.TempDir()
 	if out, err := cmd.CombinedOutput(); err != nil || string(out) != "trained\n" {
 		t.Errorf("%v: %s", err, out)
@@ -287,7 +287,7 @@ func TestValidate(t *testing.T) {
 	if code, _, said := c.reads(everywhere, "validate", "-"); code != 1 || !strings.Contains(said, "a sysbatch job runs on every node") {
 		t.Errorf("a job that no placer serves: %d %s", code, said)
 	}
-	if code, out, _ := c.reads(wrong, "validate", "-t", "{{.valid}} {{len .errors}}", "-"); code != 1 || out != "false 1\n" {
-		t.Errorf("a hint, by -t: %d %s", code, out)
+	if code, out, _ := c.reads(wrong, "validate", "-json", "-"); code != 1 || !strings.Contains(out, `"valid": false`) {
+		t.Errorf("a hint, as JSON: %d %s", code, out)
 	}
 }

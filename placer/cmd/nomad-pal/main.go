@@ -12,14 +12,14 @@ import (
 	"syscall"
 
 	"github.com/hashicorp/cli"
-	"github.com/mattn/go-isatty"
+	"golang.org/x/term"
 
 	"github.com/nomad-pal/nomad-pal/internal/version"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := run(ctx, os.Args[1:], streams{os.Stdin, os.Stdout, os.Stderr, isatty.IsTerminal(os.Stdout.Fd())})
+	code := run(ctx, os.Args[1:], streams{os.Stdin, os.Stdout, os.Stderr, term.IsTerminal(int(os.Stdout.Fd()))})
 	stop()
 	os.Exit(code)
 }
@@ -30,11 +30,9 @@ func run(ctx context.Context, args []string, io streams) int {
 	c := cli.NewCLI("nomad-pal", version.Human())
 	c.Args = args
 	c.HelpWriter, c.ErrorWriter = io.out, io.err
-	c.Commands, c.Autocomplete = commands(ctx, io), false
-	if len(args) > 0 && args[0] == completeCommand {
-		return complete(ctx, io, args[1:], c.Commands)
-	}
-	if said := unknownCommand(args, c.Commands); said != "" {
+	c.Commands, c.Autocomplete = commands(ctx, io), true
+	completing := os.Getenv("COMP_LINE") != "" // the shell calls this binary to complete a command line
+	if said := unknownCommand(args, c.Commands); said != "" && !completing {
 		fmt.Fprintln(io.err, said)
 		return 127
 	}
@@ -79,7 +77,6 @@ func commands(ctx context.Context, io streams) map[string]cli.CommandFactory {
 		"queue":          make("Show the waiting jobs in order, with reasons", helpQueue, runQueue),
 		"init":           make("Write configuration, policies and an example job", helpInit, runInit),
 		"gpus":           make("Show every GPU: classes, health, who uses it", helpGPUs, runGPUs),
-		"completion":     make("Print a completion script for a shell", helpCompletion, runCompletion),
 		"doctor":         make("Check everything that nomad-pal needs", helpDoctor, runDoctor),
 		"events":         make("Show what the placer did, as it happens", helpEvents, runEvents),
 		"shell":          make("Run a command or a shell on GPUs, like srun --pty", helpShell, runShell),
@@ -89,7 +86,6 @@ func commands(ctx context.Context, io streams) map[string]cli.CommandFactory {
 		"measure":        make("Measure GPUs in jobs that reserve them", helpMeasure, runMeasure),
 		"quarantine":     make("Show, set or lift the quarantine of GPUs", helpQuarantine, runQuarantine),
 		"classify":       make("Find the application class of a running job", helpClassify, runClassify),
-		"schema":         make("Print the JSON schema of what a command prints", helpSchema, runSchema),
 		"simulate":       make("Simulate a trace or a workload under the placer's policies", helpSimulate, runSimulate),
 		"cancel":         make("Stop jobs, and all runs of an array", helpCancel, runCancel),
 		"hold":           make("Hold waiting jobs, or lift a hold", helpHold, runHold),

@@ -104,7 +104,7 @@ func (r *measureRun) outcomes() []measuredGPU {
 // progress prints a line about a GPU. If the output is JSON, progress prints to standard error.
 func (r *measureRun) progress(t *measureTarget, what string) {
 	out := r.b.io.out
-	if r.b.json || r.b.template != "" {
+	if r.b.json {
 		out = r.b.io.err
 	}
 	text := fmt.Sprintf("%s  %s on %s: %s", time.Now().Format(time.TimeOnly), t.GPU, t.Node, oneLine(what))

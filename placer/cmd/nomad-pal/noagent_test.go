@@ -38,7 +38,7 @@ import (
 var withoutAgent = map[string]string{
 	"gpus": "gpus", "doctor": "", "init": "", "validate": "", "run": "run -detach JOB", "release": "release -all", "cancel": "",
 	"quarantine": "quarantine", "failures": "failures", "measure": "measure -all -dry-run", "profile import": "", "profile export": "", "profile show": "",
-	"agent": "", "classify": "", "completion": "completion bash", "profile": "", "profile build": "", "schema": "schema", "simulate": "", "version": "version",
+	"agent": "", "classify": "", "profile": "", "profile build": "", "simulate": "", "version": "version",
 }
 
 // needAgent are the commands that need an agent.

@@ -38,7 +38,7 @@ cluster; 3 no placer is active, so it does not start; 255 an error, such as a jo
 Nomad refuses. (As with nomad job plan, 1 means that allocations would be made.)
 `, examples(
 	"Would it start now, and where?", "nomad-pal plan train.nomad.hcl",
-	"In a script:", "nomad-pal plan -t '{{.state}}: {{.reason.text}}' train.nomad.hcl",
+	"In a script:", "nomad-pal plan -json train.nomad.hcl | jq -r .reason.text",
 ), jobOptions, outputOptions, generalOptions)
 
 // planned is the JSON object that `nomad-pal plan -json` prints.
@@ -95,12 +95,8 @@ func runPlan(b *base, args []string) int {
 	if w := wouldBeUnlimited(b, s.nomad, job); w != "" {
 		b.complain(w)
 	}
-	if done, code := b.structured(x); done {
-		if code != 0 {
-			return planFailed
-		}
-	} else {
-		printPlan(b, x, unread == nil)
+	if code := b.show(x, func() { printPlan(b, x, unread == nil) }); code != 0 {
+		return planFailed
 	}
 	if e.State == gang.Native { // Nomad places the job, and needs no placer
 		s.printNote()

@@ -24,7 +24,7 @@ Export Options:
 ), generalOptions)
 
 func runProfileExport(b *base, args []string) int {
-	fs := b.only(b.flags("profile export"))
+	fs := b.flagsWithoutJSON("profile export")
 	out := fs.String("o", "", "")
 	table := fs.Bool("csv", false, "")
 	if _, ok := b.parse(fs, args, 0); !ok {

@@ -150,7 +150,7 @@ func runQueue(b *base, args []string) int {
 // shown returns how many of n jobs to print. limit is the value of -limit; 0 means all jobs, and a
 // negative limit means the default, which is terminalRows on a terminal.
 func (b *base) shown(limit, n int) int {
-	if limit < 0 && b.io.terminal && !b.json && b.template == "" {
+	if limit < 0 && b.io.terminal && !b.json {
 		limit = terminalRows
 	}
 	if limit <= 0 {

@@ -130,7 +130,7 @@ func TestJSONQuotesNames(t *testing.T) {
 		var out bytes.Buffer
 		b := commandOn(&out)
 		b.json = true
-		b.structured([]string{name})
+		b.printJSON([]string{name})
 		if i := strings.IndexFunc(out.String(), unseen); i >= 0 {
 			t.Errorf("%q: %q", name, out.String())
 		}

@@ -18,9 +18,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/nomad-pal/nomad-pal/internal/manpage"
-	"github.com/nomad-pal/nomad-pal/internal/manpage/manpagetest"
 )
 
 var rewriteReference = flag.Bool("rewrite-reference", false, "write docs/reference/nomad-pal.md")
@@ -165,13 +162,4 @@ func TestDocsCommands(t *testing.T) {
 	if used < 50 {
 		t.Errorf("found only %d uses", used)
 	}
-}
-
-// Every command has a manual page.
-func TestManPages(t *testing.T) {
-	var of []manpage.Command
-	for _, name := range names() {
-		of = append(of, manpage.Command{Name: name, Synopsis: synopsis(name), Help: helpOf(t, name)})
-	}
-	manpagetest.Check(t, "nomad-pal", "places gangs on GPUs of a Nomad cluster, by how fast each GPU is", of)
 }

@@ -172,9 +172,7 @@ func watch(b *base, client *nomad.Client, job *api.Job, resp *api.JobRegisterRes
 
 // printJob prints the JSON of the job that run would send to Nomad.
 func printJob(b *base, job *api.Job) int {
-	b.json, b.template = true, ""
-	_, code := b.structured(map[string]*api.Job{"Job": job})
-	return code
+	return b.printJSON(map[string]*api.Job{"Job": job})
 }
 
 var enforced = regexp.MustCompile(`\((` + api.RegisterEnforceIndexErrPrefix + `[^)]*)\)`)
@@ -308,8 +306,8 @@ func registered(b *base, client *nomad.Client, job *api.Job, resp *api.JobRegist
 		}
 		return code
 	}
-	if done, code := b.structured(v); done {
-		return after(code)
+	if b.json {
+		return after(b.printJSON(v))
 	}
 	b.printf("Job %q registered", *job.ID)
 	switch {
@@ -446,7 +444,7 @@ func (b *base) awaitStart(a *answers, k cluster.JobKey) (e *query.Explanation, i
 		if e.Wait != nil && e.Wait.Position > 0 {
 			word += fmt.Sprintf("; number %d in the queue", e.Wait.Position)
 		}
-		if word != last && !b.json && b.template == "" {
+		if word != last && !b.json {
 			start := ""
 			if !e.StartTo.IsZero() {
 				start = "; expected start " + query.Soon(e.StartFrom, e.StartTo, time.Now())

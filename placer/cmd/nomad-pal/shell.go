@@ -46,7 +46,7 @@ Shell Options:
   -meta=<key>=<value>      A hint, such as pal_class=A; may be given several times.
 `, examples(
 	"Two GPUs for four hours:", "nomad-pal shell -gpus 2 -time 4h -- bash",
-	"In a docker image, in a script:", "nomad-pal shell -image nvcr.io/nvidia/pytorch:25.10-py3 -- python check.py",
+	"In a docker image:", "nomad-pal shell -image nvcr.io/nvidia/pytorch:25.10-py3 -- python",
 ), generalOptions)
 
 const (
@@ -67,7 +67,7 @@ type shellJob struct {
 }
 
 func runShell(b *base, args []string) int {
-	fs := b.only(b.flags("shell"))
+	fs := b.flagsWithoutJSON("shell")
 	v, meta := shellJob{Grace: int(sessionGrace.Seconds())}, paths{}
 	fs.IntVar(&v.GPUs, "gpus", 1, "")
 	limit := fs.String("time", "2h", "")

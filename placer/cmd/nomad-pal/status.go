@@ -36,7 +36,7 @@ Status Options:
                            default the name of your ACL token, or without ACLs your login.
 `, examples(
 	"How full is the cluster, and what do my jobs do?", "nomad-pal status -namespace research",
-	"How many GPUs are free?", "nomad-pal status -t '{{.free}}'",
+	"How many GPUs are free?", "nomad-pal status -json | jq .free",
 ), exitCodes, outputOptions, generalOptions)
 
 // overview is the JSON object that `nomad-pal status -json` prints.

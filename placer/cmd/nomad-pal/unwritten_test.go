@@ -51,12 +51,3 @@ func TestWrongAddress(t *testing.T) {
 		}
 	}
 }
-
-// The error for a template that treats a list as an object names the command that lists the fields.
-func TestTemplateOfAList(t *testing.T) {
-	c := newCluster(t)
-	c.agent("", atAnyPort)
-	if code, _, err := c.does("queue", "-t", "{{.foo}}"); code != 1 || !strings.Contains(err, "nomad-pal schema queue") {
-		t.Errorf("%d: %s", code, err)
-	}
-}
