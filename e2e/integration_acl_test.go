@@ -119,7 +119,7 @@ func testShellRights(t *testing.T, b *bed, user []string) {
 // testCommandsHide: no command shows the user a job of another namespace.
 func testCommandsHide(t *testing.T, b *bed, user []string) {
 	for _, args := range [][]string{
-		{"status"}, {"status", "-json"}, {"queue"}, {"queue", "-json"}, {"failures"}, {"gpus"}, {"gpus", "-json"}, {"status", "-namespace", "*"},
+		{"status"}, {"status", "-json"}, {"queue"}, {"queue", "-json"}, {"events", "-failures"}, {"gpus"}, {"gpus", "-json"}, {"status", "-namespace", "*"},
 	} {
 		out, code := b.palAs(user, args...)
 		if code != 0 {

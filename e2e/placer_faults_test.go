@@ -227,7 +227,7 @@ func testUserFailure(t *testing.T, b *bed) {
 		}
 		return ""
 	})
-	b.says("failures", "user", "exit code 3", "broken")
+	b.says("events -failures", "user", "exit code 3", "broken")
 	stubs, _, err := b.API().Jobs().Allocations("broken", true, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -264,7 +264,7 @@ func testGPUFailure(t *testing.T, b *bed) {
 	if err := os.WriteFile(flag, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	b.untilSays("failures", "unlucky")
+	b.untilSays("events -failures", "unlucky")
 	if err := os.Remove(flag); err != nil {
 		t.Fatal(err)
 	}
@@ -275,7 +275,7 @@ func testGPUFailure(t *testing.T, b *bed) {
 		}
 		return ""
 	})
-	b.says("failures", "infrastructure", "Quarantine", "is unhealthy")
+	b.says("events -failures", "infrastructure", "quarantined", "is unhealthy")
 	b.purge("unlucky")
 	b.inventory(1, placerScores[1], nil)
 	b.untilSays("gpus", "quarantined")
@@ -321,7 +321,7 @@ func testGPUFailureOfAll(t *testing.T, b *bed) {
 	if err := os.WriteFile(flag, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	b.untilSays("failures", "doomed")
+	b.untilSays("events -failures", "doomed")
 	if err := os.Remove(flag); err != nil {
 		t.Fatal(err)
 	}

@@ -41,8 +41,8 @@ func testSweep(t *testing.T, b *bed) {
 		b.run(j.hcl())
 	}
 	b.until("most have failed", func() string {
-		out, _ := b.pal("failures", "-json")
-		if n := strings.Count(out, `"alloc"`); n < 30 {
+		out, _ := b.pal("events", "-failures", "-json")
+		if n := strings.Count(out, `"kind":"allocation"`); n < 30 {
 			return fmt.Sprintf("%d failures are known", n)
 		}
 		return ""

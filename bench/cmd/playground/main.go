@@ -146,7 +146,7 @@ The cluster is up. In another terminal:
   nomad-pal run -detach whole.nomad.hcl # needs every V100: it waits for train
 %s  nomad-pal queue
   nomad-pal plan never.nomad.hcl        # asks for more GPUs than the cluster has
-  nomad-pal failures
+  nomad-pal events -failures
   nomad-pal gpus -live                  # the load of each GPU, until Ctrl-C
 
 The page: %s/ui/   Nomad's own: %s/ui/

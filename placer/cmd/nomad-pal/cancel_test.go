@@ -62,7 +62,6 @@ func TestCancelOfAnArray(t *testing.T) {
 		"cancel":                       "stopping jobs: no job is given",
 		"cancel arrayed none":          `no job was stopped: no job "none" in namespace "default"`,
 		"cancel arayed":                `no job "arayed" in namespace "default" (did you mean "arrayed"?)`,
-		"logs arayed":                  `no job "arayed" in namespace "default" (did you mean "arrayed"?)`,
 		"cancel -namespace=no arrayed": `no namespace "no"`,
 	} {
 		if code, _, said := c.does(strings.Fields(args)...); code != 1 || !strings.Contains(said, want) {

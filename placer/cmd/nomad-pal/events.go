@@ -29,18 +29,23 @@ Events Options:
 
   -follow                  Print new events as they happen, until interrupted.
   -job=<job>               Only events of this job, or of the runs of an array.
+  -failures                Only failures: of allocations, with their cause, of jobs and of GPUs.
   -namespace=<namespace>   Only events of jobs of this namespace.
   -limit=<n>               Start with the last n events; 0: all. Default: 50 on
                            a terminal; otherwise all.
   -json                    Print one JSON object per line.
 `, examples(
 	"What happened to my job?", "nomad-pal events -job train",
+	"What failed, and whose fault was it?", "nomad-pal events -failures",
 	"Watch the cluster:", "nomad-pal events -follow -limit 10",
 	"Append events to a file until Ctrl-C:", "nomad-pal events -follow -json >> events.jsonl",
 ), exitCodes, generalOptions)
 
 // terminalEvents is the default number of events on a terminal.
 const terminalEvents = 50
+
+// failureKinds are the kinds of events that -failures selects.
+var failureKinds = fmt.Sprintf("%s,%s,%s,%s,%s,%s", placer.AllocFailed, placer.LostMembers, placer.GivenUp, placer.Refused, placer.Quarantined, placer.Unhealthy)
 
 // eventsAgain is the pause before retrying an agent that does not answer.
 const eventsAgain = 2 * time.Second
@@ -49,6 +54,7 @@ func runEvents(b *base, args []string) int {
 	fs := b.flags("events")
 	follow := fs.Bool("follow", false, "")
 	job := fs.String("job", "", "")
+	failures := fs.Bool("failures", false, "")
 	limit := fs.Int("limit", -1, "")
 	if _, ok := b.parse(fs, args, 0); !ok {
 		return 1
@@ -69,6 +75,9 @@ func runEvents(b *base, args []string) int {
 	}
 	if b.given("namespace") {
 		q.Set("namespace", b.namespace)
+	}
+	if *failures {
+		q.Set("kind", failureKinds)
 	}
 	last, err := pastEvents(b, s, q, *limit)
 	if err != nil {

@@ -77,6 +77,11 @@ func TestEvents(t *testing.T) {
 	if _, out, _ := c.does("events", "-limit=1"); strings.Count(out, "\n") != 1 || !strings.Contains(out, "started") {
 		t.Errorf("the last one:\n%s", out)
 	}
+	c.nomad.SetHealth(false, "GPU-1-3")
+	c.until("a failure is shown", func() bool {
+		_, out, _ := c.does("events", "-failures")
+		return strings.Contains(out, "unhealthy    GPU-1-3") && strings.Count(out, "\n") == 1
+	})
 	if _, out, _ := c.does("events", "-namespace=secret"); !strings.Contains(out, "secret/held") || strings.Contains(out, "train") {
 		t.Errorf("of one namespace:\n%s", out)
 	}

@@ -488,7 +488,7 @@ func TestTerminal(t *testing.T) {
 		_, out, _ := c.does("status")
 		return strings.Contains(out, "waits-"+long) && strings.Contains(out, "running")
 	})
-	for _, args := range [][]string{{"explain", long}, {"explain", "waits-" + long}, {"explain", alloc.NodeName}, {"explain", alloc.ID}, {"status"}, {"queue"}, {"gpus"}, {"plan", c.job("default", "p-"+long, 1)}, {"failures"}} {
+	for _, args := range [][]string{{"explain", long}, {"explain", "waits-" + long}, {"explain", alloc.NodeName}, {"explain", alloc.ID}, {"status"}, {"queue"}, {"gpus"}, {"plan", c.job("default", "p-"+long, 1)}} {
 		_, out, _ := c.seen(append([]string{args[0], "-no-color"}, args[1:]...)...)
 		for line := range strings.Lines(out) {
 			if n := len([]rune(strings.TrimRight(line, "\n"))); n > 80 {

@@ -104,7 +104,7 @@ var ofNomad = map[string]string{
 var ofSlurm = map[string]string{
 	"sbatch": "run", "submit": "run", "srun": "shell", "salloc": "shell", "scancel": "cancel", "kill": "cancel", "delete": "cancel",
 	"sinfo": "gpus", "nodes": "gpus", "sstat": "gpus", "nvidia-smi": "gpus", "top": "gpus", "watch": "gpus", "squeue": "queue", "sprio": "queue", "sacct": "history", "sreport": "usage",
-	"sshare": "status", "list": "status", "ls": "status", "jobs": "status", "ps": "status", "sacctmgr": "status", "scontrol": "explain", "show": "explain", "describe": "explain", "sdiag": "doctor",
+	"sshare": "status", "list": "status", "ls": "status", "jobs": "status", "ps": "status", "sacctmgr": "status", "scontrol": "explain", "show": "explain", "describe": "explain", "sdiag": "doctor", "failures": "events",
 }
 
 // unknownCommand returns an error text for an unknown command; "" if the command exists. If there

@@ -179,7 +179,7 @@ func TestTypedWrong(t *testing.T) {
 // comes from.
 func TestUnreachable(t *testing.T) {
 	c := newCluster(t)
-	for _, args := range [][]string{{"status"}, {"explain", "train"}, {"failures"}, {"quarantine"}, {"release", "train"}} {
+	for _, args := range [][]string{{"status"}, {"explain", "train"}, {"quarantine"}, {"release", "train"}} {
 		code, _, said := c.does(append(args[:1:1], append([]string{"-address=http://127.0.0.1:1"}, args[1:]...)...)...)
 		if code != 1 || !strings.Contains(said, "No answer at http://127.0.0.1:1. Is that Nomad's address (NOMAD_ADDR, or -address), and does Nomad run there?") {
 			t.Errorf("%v: %d %s", args, code, said)
@@ -318,7 +318,7 @@ func TestUnknownToken(t *testing.T) {
 	t.Setenv("NOMAD_ADDR", server.URL)
 	t.Setenv("NOMAD_PAL_ADDR", "")
 	t.Setenv("NOMAD_TOKEN", "mistyped")
-	for _, args := range [][]string{{"queue"}, {"explain", "j"}, {"status"}, {"gpus"}, {"failures"}, {"cancel", "j"}, {"run", "../../../jobspecs/raw-exec.nomad.hcl"}, {"quarantine"}, {"queue", "-token=mistyped"}} {
+	for _, args := range [][]string{{"queue"}, {"explain", "j"}, {"status"}, {"gpus"}, {"cancel", "j"}, {"run", "../../../jobspecs/raw-exec.nomad.hcl"}, {"quarantine"}, {"queue", "-token=mistyped"}} {
 		var out, said strings.Builder
 		code := run(t.Context(), args, streams{strings.NewReader(""), &out, &said, false})
 		from := "NOMAD_TOKEN"

@@ -52,7 +52,7 @@ func TestInterrupted(t *testing.T) {
 			t.Errorf("%v: exit code %d: %s", args, got, errs.String())
 		}
 	}
-	for _, args := range []string{"queue", "cancel train", "logs train", "hold train", "classify train"} {
+	for _, args := range []string{"queue", "cancel train", "hold train", "classify train"} {
 		interrupted("Interrupted.\n", reached, slices.Insert(strings.Fields(args), 1, "-address="+hangs.URL)...)
 	}
 	c.agent("", atAnyPort)

@@ -61,7 +61,7 @@ func TestNoSuchNamespace(t *testing.T) {
 	c := newCluster(t)
 	c.nomad.AddNamespace("research")
 	t.Setenv("NOMAD_PAL_ADDR", c.agent("", "http {\n  bind_port = 0\n}\n"))
-	for _, args := range [][]string{{"status"}, {"queue"}, {"explain", "train"}, {"events"}, {"failures"}, {"release", "-all"}, {"release", "train"}, {"classify", "train"}} {
+	for _, args := range [][]string{{"status"}, {"queue"}, {"explain", "train"}, {"events"}, {"release", "-all"}, {"release", "train"}, {"classify", "train"}} {
 		in := func(namespace string) []string { return slices.Insert(slices.Clone(args), 1, "-namespace", namespace) }
 		for namespace, want := range map[string]string{"reserach": `Error: no namespace "reserach" (did you mean "research"?)`, "nowhere": `Error: no namespace "nowhere": there are default, research`} {
 			if code, out, said := c.does(in(namespace)...); code != 1 || out != "" || !strings.HasPrefix(said, want) {

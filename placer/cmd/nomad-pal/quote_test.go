@@ -68,9 +68,6 @@ func printers(name string) map[string]func(b *base) {
 			})
 		},
 		"quarantine": func(b *base) { printQuarantine(b, map[string]failure.Quarantine{name: {}}) },
-		"failures": func(b *base) {
-			b.printReport(failureReport{Failures: []failure.Failure{{Job: name, Alloc: "1", Node: name, GPUs: []string{name}}}}, time.Now())
-		},
 	}
 }
 

@@ -36,7 +36,7 @@ import (
 // outputs are the values that commands print with -json.
 var outputs = map[string]any{
 	"classify": classified{}, "doctor": []query.Check{}, "events": placer.Event{},
-	"explain": explained{}, "failures": failureReport{}, "gpus": []query.GPU{}, "history": []accounting.Run{}, "usage": []accounting.Usage{}, "measure": []measuredGPU{}, "plan": planned{},
+	"explain": explained{}, "gpus": []query.GPU{}, "history": []accounting.Run{}, "usage": []accounting.Usage{}, "measure": []measuredGPU{}, "plan": planned{},
 	"profile build": []groupSummary{}, "profile import": imported{}, "profile show": []groupSummary{},
 	"quarantine": map[string]failure.Quarantine{}, "quarantine -lift": []string{}, "queue": []model.JobStatus{},
 	"hold": []controlled{}, "requeue": []controlled{}, "priority": []controlled{},
@@ -330,7 +330,7 @@ func TestJSONOutputs(t *testing.T) {
 		c.does("run", "-detach", job)
 	}
 	for _, command := range []string{
-		"doctor -json", "failures -json", "gpus -json", "quarantine -json", "queue -json", "status -json", "version -json", "events -json",
+		"doctor -json", "gpus -json", "quarantine -json", "queue -json", "status -json", "version -json", "events -json",
 		"explain -json runs", "explain -json waits", "explain -json never", "explain -json GPU-1-0", "explain -json node-1", "explain -json -what-if gpus=1 waits",
 		"hold -json waits", "priority -json waits 60", "requeue -json runs", "cancel -json waits",
 	} {
