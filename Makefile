@@ -48,19 +48,23 @@ nomad: ## Find a Nomad for demo and tests: the Nomad on PATH if its version is s
 
 ##@ Check
 
-# suite runs a part of the tests, and records its time and which tests were skipped.
-SUITE := build/bin/suite
+# GOTESTSUM runs a part of the tests: "$(call part,NAME) ARGS" runs go test ARGS. It prints what failed and what was
+# skipped, and leaves the events for the summary of make test.
+GOTESTSUM := $(CURDIR)/build/bin/gotestsum
+part = $(GOTESTSUM) --format-hide-empty-pkg --jsonfile-timing-events $(CURDIR)/build/test/$(1).json \
+  --post-run-command "$(CURDIR)/.ci/part $(1)" $(2) --
+# Tests of real processes can fail because they get too little processor time. If at most three fail, each runs once more.
+AGAIN = --format testname --rerun-fails=1 --rerun-fails-max-failures=3 --rerun-fails-report $(CURDIR)/build/test/$(1).again --packages .
 
-.PHONY: suite
-suite:
-	@mkdir -p $(BIN)
-	@go build -o $(SUITE) ./internal/suite
+.PHONY: gotestsum
+gotestsum:
+	@mkdir -p $(BIN) build/test
+	@go build -o $(GOTESTSUM) gotest.tools/gotestsum
 
 .PHONY: test
-test: suite ## Run all tests that must pass before a merge: e2e, which mostly waits, in parallel with the checks, two checks at a time (a quarter of an hour on two idle cores)
-	@$(SUITE) forget
-	+@$(MAKE) --no-print-directory -j3 e2e checks || { $(SUITE) summary CONTRIBUTING.md; exit 1; }
-	@$(SUITE) summary CONTRIBUTING.md
+test: ## Run all tests that must pass before a merge: e2e, which mostly waits, in parallel with the checks, two checks at a time
+	@rm -rf build/test
+	+@failed=0; $(MAKE) --no-print-directory -j3 e2e checks || failed=$$?; .ci/summary $$failed race norace docker simulations rewrites browser research packing e2e
 
 .PHONY: checks
 checks: build nomad fault-points ## Run make test without the end-to-end tests
@@ -68,14 +72,8 @@ checks: build nomad fault-points ## Run make test without the end-to-end tests
 
 # make test runs a sample of these cases. After TEST_LONG_UNTIL, in seconds since 1970, no further case starts.
 .PHONY: test-long
-test-long: suite ## Run all cases of which make test runs a sample: every story and scenario on a real Nomad, all faults, all small worlds, ten million steps (about two hours on two idle cores)
-	+@$(MAKE) --no-print-directory -j1 e2e-all scenarios-all faults-all partitions-short properties-all walks-all
-	@$(SUITE) summary CONTRIBUTING.md
-
-.PHONY: test-load
-test-load: suite build nomad fault-points ## Run make test beside twenty threads that use all the CPU time they can get; then again at nice 19, with the threads in their own session
-	@$(SUITE) beside 20 -- $(MAKE) --no-print-directory test
-	@$(SUITE) apart 20 -- nice -n 19 $(MAKE) --no-print-directory test
+test-long: ## Run all cases of which make test runs a sample: every story and scenario on a real Nomad, all faults, all small worlds, ten million steps (about two hours)
+	+@failed=0; $(MAKE) --no-print-directory -j1 e2e-all scenarios-all faults-all partitions-short properties-all walks-all || failed=$$?; .ci/summary $$failed e2e-all scenarios-all faults-all partitions-short properties-all walks-all
 
 .PHONY: unit
 unit: ## Run unit, property and golden tests without the race detector, for a quick check
@@ -84,53 +82,57 @@ unit: ## Run unit, property and golden tests without the race detector, for a qu
 # No vet here, because lint runs vet. With -p 4, packages whose tests wait run beside packages whose tests compute.
 TESTS := -vet=off -shuffle=on -p 4 -timeout 2h
 
-# norace runs without the race detector: packages in which no goroutines share memory, and all cases of which race
-# runs a sample.
+# RACE are the packages with tests in which goroutines can share memory; SAMPLED are those of which race runs a sample, so
+# norace runs them, too.
+PACKAGES = $(filter-out ./e2e ./e2e/docker,$(patsubst $(CURDIR)%,.%,$(shell go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}' ./...)))
+RACE     = $(filter $(PACKAGES),$(shell git grep -lE '^\s+go [a-z.]+\b[^ ]|\bchan[ <]|^(import)?\s*"(sync|sync/atomic|testing/synctest|net/http/httptest|golang.org/x/sync/errgroup)"' -- '*.go' | sed 's,^,./,;s,/[^/]*$$,,' | sort -u))
+SAMPLED  = $(filter $(RACE),$(shell git grep -l '"github.com/nomad-pal/nomad-pal/internal/race"' -- '*_test.go' | sed 's,^,./,;s,/[^/]*$$,,' | sort -u))
+
 .PHONY: norace
-norace: suite
+norace: gotestsum
 	@echo "unit, property and golden tests: packages whose goroutines share no memory, and all cases of tests of which race runs a sample"
-	RAPID_CHECKS=30 $(SUITE) run norace $(TESTS) -skip '^($(WALKS))$$' $$($(SUITE) packages norace $(UNIT))
+	RAPID_CHECKS=30 $(call part,norace) $(TESTS) -skip '^($(WALKS))$$' $(filter-out $(RACE),$(PACKAGES)) $(SAMPLED)
 
 .PHONY: race
-race: suite nomad ptxas ## Run unit, property and golden tests with the race detector, in packages whose goroutines share memory
+race: gotestsum nomad ptxas ## Run unit, property and golden tests with the race detector, in packages whose goroutines share memory
 	@echo "tests of packages whose goroutines share memory, with the race detector (a few minutes)"
-	RAPID_CHECKS=10 PTXAS=$$(cat build/ptxas.path) NOMAD_BIN=$$(cat build/nomad.path) $(SUITE) run race -race $(TESTS) $$($(SUITE) packages race $(UNIT))
+	RAPID_CHECKS=10 PTXAS=$$(cat build/ptxas.path) NOMAD_BIN=$$(cat build/nomad.path) $(call part,race) -race $(TESTS) $(RACE)
 
 WALKS := TestEveryRequestFails|TestWalk|TestNextSteps|TestAllSmallWorlds
 
 .PHONY: simulations
-simulations: suite ## Run the placer on an in-memory Nomad: each request fails in every way, random walks, small worlds
+simulations: gotestsum ## Run the placer on an in-memory Nomad: each request fails in every way, random walks, small worlds
 	@echo "the placer on an in-memory Nomad under faults (a minute)"
-	SIMULATE_STEPS=100000 $(SUITE) run simulations -vet=off -timeout 2h -run '^($(WALKS))$$' ./placer ./placer/nomadtest/bed
+	SIMULATE_STEPS=100000 $(call part,simulations) -vet=off -timeout 2h -run '^($(WALKS))$$' ./placer ./placer/nomadtest/bed
 
 .PHONY: faults-all
-faults-all: suite
-	TEST_LONG=1 $(SUITE) run faults-all -count=1 -timeout 4h -run 'TestEveryRequestFails|TestAllSmallWorlds|TestGivenUpThenRunAgain|TestReplay|TestFailureCountsOnce|TestValidRecordStays' ./placer ./placer/nomadtest/bed
+faults-all: gotestsum
+	TEST_LONG=1 $(call part,faults-all) -count=1 -timeout 4h -run 'TestEveryRequestFails|TestAllSmallWorlds|TestGivenUpThenRunAgain|TestReplay|TestFailureCountsOnce|TestValidRecordStays' ./placer ./placer/nomadtest/bed
 
 .PHONY: properties-all
-properties-all: suite
-	RAPID_CHECKS=200 GANG_EVENTS=2000000 $(SUITE) run properties-all -count=1 -timeout 4h ./pal/... ./placer/gang ./placer/ledger ./placer/cluster ./placer/rewrite ./placer/store ./device-plugin ./sim
+properties-all: gotestsum
+	RAPID_CHECKS=200 GANG_EVENTS=2000000 $(call part,properties-all) -count=1 -timeout 4h ./pal/... ./placer/gang ./placer/ledger ./placer/cluster ./placer/rewrite ./placer/store ./device-plugin ./sim
 
 .PHONY: walks-all
-walks-all: suite
-	TEST_LONG=1 SIMULATE_STEPS=10000000 SIMULATE_FROM=20000 $(SUITE) run walks-all -count=1 -timeout 4h -run 'TestWalk$$' ./placer/nomadtest/bed
+walks-all: gotestsum
+	TEST_LONG=1 SIMULATE_STEPS=10000000 SIMULATE_FROM=20000 $(call part,walks-all) -count=1 -timeout 4h -run 'TestWalk$$' ./placer/nomadtest/bed
 
 .PHONY: e2e-all
-e2e-all: suite build nomad
-	TEST_LONG=1 E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) $(SUITE) run e2e-all -again -vet=off -count=1 -parallel 8 -timeout 2h -skip '^Test(Scenarios|PlacerPartitions)$$' ./e2e
+e2e-all: gotestsum build nomad
+	cd e2e && TEST_LONG=1 E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat $(CURDIR)/build/nomad.path) $(call part,e2e-all,$(call AGAIN,e2e-all)) -vet=off -count=1 -parallel 8 -timeout 2h -skip '^Test(Scenarios|PlacerPartitions)$$'
 
 .PHONY: scenarios-all
-scenarios-all: suite build nomad
-	TEST_LONG=1 E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) $(SUITE) run scenarios-all -again -count=1 -parallel 8 -timeout 2h -run TestScenarios ./e2e
+scenarios-all: gotestsum build nomad
+	cd e2e && TEST_LONG=1 E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat $(CURDIR)/build/nomad.path) $(call part,scenarios-all,$(call AGAIN,scenarios-all)) -count=1 -parallel 8 -timeout 2h -run TestScenarios
 
 .PHONY: partitions-short
-partitions-short: suite build nomad shifted-clock
-	TEST_LONG=1 E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) $(SUITE) run partitions-short -again -count=1 -timeout 2h -run TestPlacerPartitions ./e2e
+partitions-short: gotestsum build nomad shifted-clock
+	cd e2e && TEST_LONG=1 E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat $(CURDIR)/build/nomad.path) $(call part,partitions-short,$(call AGAIN,partitions-short)) -count=1 -timeout 2h -run TestPlacerPartitions
 
 .PHONY: rewrites
-rewrites: suite nomad ## Check every kind of rewrite, and the simulator's plain Nomad, against Nomad's own scheduler in process
+rewrites: gotestsum nomad ## Check every kind of rewrite, and the simulator's plain Nomad, against Nomad's own scheduler in process
 	@echo "rewrites through Nomad's scheduler"
-	$(SUITE) run rewrites -C e2e/scheduler -tags hashicorpmetrics ./...
+	cd e2e/scheduler && $(call part,rewrites) -tags hashicorpmetrics ./...
 
 .PHONY: rewrites-1.10
 rewrites-1.10: ## Check every kind of rewrite against the scheduler of Nomad 1.10 (the first build takes minutes)
@@ -140,14 +142,14 @@ rewrites-1.10: ## Check every kind of rewrite against the scheduler of Nomad 1.1
 E2E_RUN ?= .
 
 .PHONY: e2e
-e2e: suite build nomad ## Run the end-to-end tests on real Nomad clusters
+e2e: gotestsum build nomad ## Run the end-to-end tests on real Nomad clusters
 	@echo "end-to-end tests on real Nomad clusters (several minutes)"
-	E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) $(SUITE) run e2e -again -vet=off -count=1 -parallel 8 -timeout 2h -run '$(E2E_RUN)' ./e2e
+	cd e2e && E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat $(CURDIR)/build/nomad.path) $(call part,e2e,$(call AGAIN,e2e)) -vet=off -count=1 -parallel 8 -timeout 2h -run '$(E2E_RUN)'
 
 .PHONY: docker
-docker: suite build nomad ## Run the jobs of jobspecs/ in containers (needs root and docker.io; without them the tests are skipped, but fail in CI)
+docker: gotestsum build nomad ## Run the jobs of jobspecs/ in containers (needs root and docker.io; without them the tests are skipped, but fail in CI)
 	@echo "jobspecs in docker, on real Nomad"
-	E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) $(SUITE) run docker -again -vet=off -count=1 -timeout 2h ./e2e/docker
+	cd e2e/docker && E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat $(CURDIR)/build/nomad.path) $(call part,docker,$(call AGAIN,docker)) -vet=off -count=1 -timeout 2h
 
 .PHONY: lint
 lint: ## Run go vet and staticcheck, also in nested modules

@@ -66,10 +66,10 @@ faults: ## Fail each request of the placer in each way, on an in-memory Nomad, a
 
 # Without Chromium or npm, the tests of the web page are skipped and log why. With BROWSER_REQUIRED=1, as in CI, the tests fail.
 .PHONY: browser
-browser: suite build ## Test the web page in headless Chromium, on a stand-in for Nomad (apt-get install chromium npm)
+browser: gotestsum build ## Test the web page in headless Chromium, on a stand-in for Nomad (apt-get install chromium npm)
 	@echo "the web page in headless Chromium (a minute)"
 	@if command -v npm >/dev/null; then mkdir -p build/browser && cp e2e/browser/package*.json build/browser && npm --prefix build/browser ci --no-audit --no-fund --silent; else echo "npm is not there: axe-core is not run"; fi
-	E2E_BIN=$(CURDIR)/$(BIN) $(SUITE) run browser -again -C e2e/browser -count=1 -timeout 2h .
+	cd e2e/browser && E2E_BIN=$(CURDIR)/$(BIN) $(call part,browser,$(call AGAIN,browser)) -count=1 -timeout 2h
 
 .PHONY: page-bench
 page-bench: build ## Measure the web page at 10,000 nodes of 8 GPUs: first draw, blocks, bytes, memory; writes docs/results/page.md (4 minutes)

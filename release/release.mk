@@ -6,8 +6,8 @@
 RELEASE := build/release/out
 
 .PHONY: packing
-packing: suite ## Test the release tools (a separate module); needs no root
-	$(SUITE) run packing -C release ./...
+packing: gotestsum ## Test the release tools (a separate module); needs no root
+	cd release && $(call part,packing) ./...
 
 .PHONY: release
 release: ## Build packages, archives, image, pack, bills of materials and checksums for linux amd64 and arm64 into build/release/out

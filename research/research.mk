@@ -6,9 +6,9 @@
 STUDIES := build/studies
 
 .PHONY: research
-research: suite ## Test research/, a separate module that no released program links
+research: gotestsum ## Test research/, a separate module that no released program links
 	@echo "tests of the research module"
-	$(SUITE) run research -C research -vet=off -shuffle=on ./...
+	cd research && $(call part,research) -vet=off -shuffle=on ./...
 
 # The studies are built in research/ and run from the root: paths in flags are relative to the root.
 .PHONY: studies
