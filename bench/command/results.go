@@ -18,9 +18,9 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/bench/plot"
 	"github.com/nomad-pal/nomad-pal/internal/version"
 	"github.com/nomad-pal/nomad-pal/internal/wholefile"
-	"github.com/nomad-pal/nomad-pal/sim/plot"
 )
 
 // Provenance describes, in each result file, how the file was made.

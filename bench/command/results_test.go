@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nomad-pal/nomad-pal/sim/plot"
+	"github.com/nomad-pal/nomad-pal/bench/plot"
 )
 
 func TestInvocation(t *testing.T) {

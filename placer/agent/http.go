@@ -9,7 +9,6 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
-	"embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,6 +25,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+
+	"github.com/nomad-pal/nomad-pal/placer/agent/ui"
 )
 
 // Defaults of the http block.
@@ -242,20 +243,13 @@ func (h *HTTP) tls() (*tls.Config, error) {
 	return config, nil
 }
 
-// ui is the folder of the web page: JavaScript modules without a build step. The page loads only
-// its own files and the agent's API, with the token that the reader enters. See
-// docs/design/page.md; NOTICE lists the files that others wrote.
-//
-//go:embed ui
-var ui embed.FS
-
 // uiTag differs between builds, so that browsers fetch the page's files again only after an
 // upgrade.
 var uiTag = sync.OnceValue(func() string {
 	sum := sha256.New()
-	_ = fs.WalkDir(ui, ".", func(path string, d fs.DirEntry, err error) error {
+	_ = fs.WalkDir(ui.Files, ".", func(path string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
-			text, _ := ui.ReadFile(path) // cannot fail: the file is embedded
+			text, _ := ui.Files.ReadFile(path) // cannot fail: the file is embedded
 			_, _ = sum.Write(text)
 		}
 		return err
@@ -264,7 +258,7 @@ var uiTag = sync.OnceValue(func() string {
 })
 
 func page() http.Handler {
-	files := http.FileServerFS(ui)
+	files := http.StripPrefix("/ui", http.FileServerFS(ui.Files))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-cache")
 		w.Header().Set("ETag", uiTag())

@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/nomad-pal/nomad-pal/placer/agent/ui"
 )
 
 // The page loads nothing from other hosts, and its policy forbids that as well as inline scripts
@@ -58,7 +60,7 @@ func TestPageStandsAlone(t *testing.T) {
 		parts += text
 		todo = append(todo, names.FindAllStringSubmatch(text, -1)...)
 	}
-	files, err := ui.ReadDir("ui")
+	files, err := ui.Files.ReadDir(".")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -65,7 +65,6 @@ type Report struct {
 	Jobs    []jobLine `json:"jobs"` // the simulated jobs
 
 	samples []sim.Sample
-	heat    *heat
 }
 
 // row summarizes the jobs of one kind.
@@ -126,9 +125,6 @@ func newReport(o *options, t trace.Trace) *Report {
 	if all := left + len(t.Jobs); float64(left) > most*float64(all) {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("%.1f %% of the jobs are left out: the figures cover the other jobs", 100*float64(left)/float64(all)))
 	}
-	if o.html != "" {
-		r.heat = newHeat()
-	}
 	return r
 }
 
@@ -158,9 +154,6 @@ func (r *Report) fill(out sim.Outcome, c *pal.Cluster) {
 		r.ByModel = group(done, func(j sim.JobResult) string { return j.Model }, names...)
 	}
 	r.samples = out.Samples
-	if r.heat != nil {
-		r.heat.paint(c)
-	}
 }
 
 // models returns the cluster's GPU models.

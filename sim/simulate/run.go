@@ -204,7 +204,6 @@ func (o *options) play(t trace.Trace, nodes []pal.Node, rep *Report, stderr io.W
 			}
 		}
 	}
-	rep.watch(&cfg)
 	run := cfg.Run
 	if p, ok := o.baseline(); ok {
 		run = func() (sim.Outcome, error) { return p.Run(cfg) }

@@ -279,12 +279,12 @@ func TestRepeatable(t *testing.T) {
 	if one == other {
 		t.Error("seeds 7 and 8 give the same")
 	}
-	for _, want := range []string{"<svg", "GPUs over time", `"avg_jct_s"`, "id,class,gpus"} {
+	for _, want := range []string{"new uPlot(", "Waiting jobs", `"avg_jct_s"`, "id,class,gpus"} {
 		if !strings.Contains(one, want) {
 			t.Errorf("the reports do not contain %q", want)
 		}
 	}
-	if strings.Contains(one, "http://") || strings.Contains(one, "https://") || strings.Contains(one, "<script") {
+	if strings.Contains(one, "http://") || strings.Contains(one, "https://") || strings.Contains(one, "<script src") {
 		t.Error("the page is not self-contained")
 	}
 }

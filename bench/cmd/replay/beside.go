@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/nomad-pal/nomad-pal/bench/plot"
 	"github.com/nomad-pal/nomad-pal/bench/replay"
-	"github.com/nomad-pal/nomad-pal/sim/plot"
 )
 
 // near is the largest relative error of the simulator that counts as close to the measurement.

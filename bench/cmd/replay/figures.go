@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/bench/command"
+	"github.com/nomad-pal/nomad-pal/bench/plot"
 	"github.com/nomad-pal/nomad-pal/bench/replay"
-	"github.com/nomad-pal/nomad-pal/sim/plot"
 )
 
 // readReport returns a report with the runs of a result file, and computes the figures from these

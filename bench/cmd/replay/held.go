@@ -6,8 +6,8 @@ package main
 import (
 	"fmt"
 
+	"github.com/nomad-pal/nomad-pal/bench/plot"
 	"github.com/nomad-pal/nomad-pal/bench/replay"
-	"github.com/nomad-pal/nomad-pal/sim/plot"
 )
 
 // held draws the use of the GPUs in one run under plain Nomad and, below, in one run under the

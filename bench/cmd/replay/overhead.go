@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/nomad-pal/nomad-pal/bench/plot"
 	"github.com/nomad-pal/nomad-pal/bench/replay"
-	"github.com/nomad-pal/nomad-pal/sim/plot"
 )
 
 // overhead is the cost of placing gangs, for one line.

@@ -8,9 +8,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/bench/plot"
 	"github.com/nomad-pal/nomad-pal/bench/replay"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
-	"github.com/nomad-pal/nomad-pal/sim/plot"
 )
 
 // waits has the total times for which a line's gangs did not run, as means over its repetitions,

@@ -10,7 +10,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/nomad-pal/nomad-pal/sim/plot"
+	"github.com/nomad-pal/nomad-pal/bench/plot"
 )
 
 // gangs has the measurements of one way to start gangs of 2 × 4 GPUs on real nodes.

@@ -6,7 +6,7 @@ package main
 import (
 	"fmt"
 
-	"github.com/nomad-pal/nomad-pal/sim/plot"
+	"github.com/nomad-pal/nomad-pal/bench/plot"
 )
 
 // The names in plots, and their colours.
