@@ -65,6 +65,9 @@ func (p *Placer) decide(ctx context.Context, now time.Time) error {
 			// already hold GPUs.
 			p.m.Queue.Requeue(gang.QueueTime(now), a.Job)
 			decided--
+		case a.Kind == queue.Start && !p.m.StandsForAll(t):
+			p.m.Queue.Requeue(gang.QueueTime(now), a.Job)
+			decided--
 		case a.Kind == queue.Start:
 			starts = append(starts, p.prepare(t, a.Found, now))
 			p.m.View.Take(t.Request.Gang, a.Placement)

@@ -27,7 +27,7 @@ func FuzzRecord(f *testing.F) {
 		f.Fatal(err)
 	}
 	for _, seed := range []string{string(good), `{}`, `null`, `[]`, `{"attained": -9223372036854775808, "waited": 9223372036854775807}`,
-		`{"submitted": "9999-12-31T23:59:59Z"}`, `{"decision": {"chosen": {"members": [{"gpus": null}]}, "walk": [{}]}, "mode": "?"}`, `{"user_failures": -1, "infra_failures": 1e9}`, "{"} {
+		`{"submitted": "9999-12-31T23:59:59Z"}`, `{"decision": {"chosen": {"members": [{"gpus": null}]}, "walk": [{}]}, "mode": "?"}`, `{"user_failures": -1, "outage": {"failures": 1e9}}`, "{"} {
 		f.Add(seed)
 	}
 	s, prof, err := benchState(1, 0)

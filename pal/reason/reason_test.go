@@ -97,6 +97,8 @@ var examples = []struct {
 		{Kind: ComesAfter, Jobs: []string{"default/prepare"}, End: "notok", Because: []Reason{{Kind: AheadSucceeded}}},
 		{Kind: InCircle, Jobs: []string{"default/hen"}},
 		{Kind: Begins, Until: when},
+		{Kind: RetriesAt, Tries: 3, Until: when, Cause: "no such image"},
+		{Kind: OneTried, Tries: 1, Cause: "no such image"},
 		Reason{Kind: GPUs, Needs: 4, Free: 1}.And(Reason{Kind: Provided, Jobs: []string{"default/a", "default/b"}}),
 		Reason{Kind: GPUs, Needs: 4, Free: 1}.And(Reason{Kind: Provided, Jobs: []string{"default/a"}, End: "any"}),
 		{Kind: NomadRefuses, Cause: `group "g": port collision (2 nodes)`},

@@ -43,6 +43,8 @@ const (
 	InCircle     Kind = "after-circle"  // the other job also comes after this job
 	Begins       Kind = "begins"        // the job does not start before its pal_begin
 	Provided     Kind = "after-planned" // a planned job comes after other jobs
+	RetriesAt    Kind = "retries-at"    // the infrastructure failed, and the next try is not due yet
+	OneTried     Kind = "one-tried"     // another job that failed for the same cause is being tried
 	StillEnding  Kind = "ending"        // the job's old members have not ended
 	BeingRead    Kind = "being-read"    // the placer has not read all data of the job yet
 	NomadRefuses Kind = "nomad-refuses" // Nomad would not place the job now
@@ -280,6 +282,12 @@ var ofWaiting = map[Kind]writer{
 	},
 	Provided: func(r Reason) string { return "the job also " + comesAfter(r) },
 	Begins:   func(r Reason) string { return "the job does not start before " + Moment(r.Until) + " (pal_begin)" },
+	RetriesAt: func(r Reason) string {
+		return fmt.Sprintf("failed %s because of the infrastructure; the next try is at %s; the last failure: %s", times(r.Tries), Second(r.Until), r.Cause)
+	},
+	OneTried: func(r Reason) string {
+		return fmt.Sprintf("failed %s because of the infrastructure; waits until another job that failed for the same cause runs; the last failure: %s", times(r.Tries), r.Cause)
+	},
 	StillEnding: func(r Reason) string {
 		return Counted(r.Have, "member is still stopping and holds its GPUs", "members are still stopping and hold their GPUs")
 	},

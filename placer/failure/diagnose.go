@@ -17,6 +17,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -235,6 +236,31 @@ func signalOf(e *api.TaskEvent) int {
 		return max(0, signal)
 	}
 	return max(0, e.Signal)
+}
+
+// variable matches the parts of a message that differ between jobs with the same cause: the paths of
+// URLs, ids and numbers.
+var variable = regexp.MustCompile(`https?://[^\s"'` + "`" + `]+|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9]+`)
+
+// ofTask matches the name of the task at the start of a reason.
+var ofTask = regexp.MustCompile(`^task ".*?": `)
+
+// SharedCause returns a text that is equal for all failures with the same cause outside of the
+// jobs, such as a server of artifacts that is down, or a program that the nodes lack. SharedCause
+// returns "" if the placer avoids the cause when it chooses other GPUs: a node that is down, and
+// GPUs that are unhealthy.
+func (f *Failure) SharedCause() string {
+	if f.Cause != Infrastructure || f.Reason == NodeDown || len(f.Unhealthy) > 0 {
+		return ""
+	}
+	return variable.ReplaceAllStringFunc(ofTask.ReplaceAllString(f.Reason, ""), func(part string) string {
+		scheme, rest, isURL := strings.Cut(part, "://")
+		if !isURL {
+			return "#"
+		}
+		host, _, _ := strings.Cut(rest, "/")
+		return scheme + "://" + host
+	})
 }
 
 // ExitCode returns the task's exit code from an event that reports the end of a task.

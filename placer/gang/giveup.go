@@ -13,15 +13,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-const (
-	// maxInfraFailures is how often the placer retries a gang whose failures the infrastructure
-	// caused. The count starts over once the gang has run for steadyAfter.
-	maxInfraFailures = 5
-	steadyAfter      = time.Hour
-	// After a gang has run for ownForgottenAfter, its earlier failures no longer count. Nomad's
-	// default reschedule block for batch jobs uses the same time of 24 hours.
-	ownForgottenAfter = 24 * time.Hour
-)
+// After a gang has run for ownForgottenAfter, its earlier failures no longer count. Nomad's default
+// reschedule block for batch jobs uses the same time of 24 hours.
+const ownForgottenAfter = 24 * time.Hour
 
 // ranFor reports whether the gang had run for at least d by the given time. The run time counts
 // from the decision to start the gang. The field Ready cannot be used, because each resize and edit
@@ -58,7 +52,7 @@ func (g *known) forgive() {
 		return
 	}
 	own := *r
-	own.GivenUp, own.UserFailures, own.InfraFailures = reason.Reason{}, 0, 0
+	own.GivenUp, own.UserFailures, own.Outage = reason.Reason{}, 0, Outage{}
 	g.Record = &own
 }
 
@@ -71,15 +65,20 @@ func (g *known) ownFailure(w World) *failure.Failure {
 	return nil
 }
 
-// countFailure returns the record. The record counts the failures that the gang itself caused, at
-// most one for each start. After too many failures the placer gives up.
+// countFailure returns the record, in which it has counted the failure that keeps the gang from
+// running, at most one for each start. After too many failures the placer gives up. Nodes that go
+// down do not count, because other nodes are as good.
 func (g *memory) countFailure(w World) (*Record, []Effect) {
-	f := g.ownFailure(w)
-	if f == nil || g.Record.CountedFor == *g.Job.JobModifyIndex {
+	f := w.LastFailure(g.Job)
+	if f == nil || f.Cause == failure.Unknown || f.Reason == failure.NodeDown || g.Record == nil || g.Record.CountedFor == *g.Job.JobModifyIndex {
 		return g.Record, nil
 	}
 	r := *g.Record
 	r.CountedFor = *g.Job.JobModifyIndex
+	if f.Cause == failure.Infrastructure {
+		said := g.countOutage(&r, f, w)
+		return &r, said
+	}
 	if g.ranFor(ownForgottenAfter, f.At) {
 		r.UserFailures = 0
 	}

@@ -71,10 +71,9 @@ func (st Observed) didItsWork(w World) bool {
 	})
 }
 
-// requeueLost puts a lost gang back into the queue. After more than maxInfraFailures failures of
-// the infrastructure, the placer gives up. Drains and other requests to stop members do not count
-// as failures. If the members do not need each other and some have succeeded, Nomad places only the
-// stopped members again.
+// requeueLost puts a lost gang back into the queue, or gives up on it. Drains and other requests to
+// stop members do not count as failures. If the members do not need each other and some have
+// succeeded, Nomad places only the stopped members again.
 func (g *Lifecycle) requeueLost(w World) ([]Effect, bool) {
 	if !g.GaveUp().IsZero() { // an earlier placer gave up, according to the record, which has just been read
 		return nothing()
@@ -82,18 +81,9 @@ func (g *Lifecycle) requeueLost(w World) ([]Effect, bool) {
 	if !g.NeedsAll() && g.Have > 0 { // finished members must not run again
 		return g.placeStopped(w)
 	}
-	why, infra, times := reason.Reason{Kind: reason.MembersStopped}, false, g.Record.InfraFailures
-	until := w.Now()
+	why := reason.Reason{Kind: reason.MembersStopped}
 	if f := w.LastFailure(g.Job); f != nil {
-		why, infra, until = reason.Unread(f.Reason), f.Cause == failure.Infrastructure, f.At // the run ended with this failure, even if no placer has run since
-	}
-	if g.ranFor(steadyAfter, until) {
-		times = 0
-	}
-	if infra && times >= maxInfraFailures {
-		r := *g.Record
-		g.giveUp(&r, reason.Reason{Kind: reason.LostTooOften, Tries: times + 1, Cause: why.Cause})
-		return []Effect{g.log(Warn, "giving up", "reason", r.GivenUp), WriteRecord{r}}, false
+		why = reason.Unread(f.Reason)
 	}
 	r, said := g.countFailure(w)
 	if f := g.ownFailure(w); f != nil && r.GivenUp.IsZero() && w.Now().Sub(f.At) >= retryWithin {
@@ -101,13 +91,8 @@ func (g *Lifecycle) requeueLost(w World) ([]Effect, bool) {
 		g.giveUp(&late, reason.Reason{Kind: reason.FailedUnseen, Minutes: int(retryWithin.Minutes()), Cause: f.Reason})
 		r, said = &late, append(said, g.log(Warn, "giving up", "reason", late.GivenUp))
 	}
-	switch {
-	case !r.GivenUp.IsZero(): // the placer does nothing more for the job
+	if !r.GivenUp.IsZero() { // the placer does nothing more for the job
 		return append(said, WriteRecord{*r}), false
-	case infra && r.CountedFor != *g.Job.JobModifyIndex:
-		lost := *g.Record
-		lost.InfraFailures, lost.CountedFor = times+1, *g.Job.JobModifyIndex
-		r = &lost
 	}
 	out := []Effect{g.log(Warn, "the gang was lost: requeueing the gang", "reason", why)}
 	out = append(out, g.dequeue()...) // the gang joins the queue again, to avoid the place where it failed

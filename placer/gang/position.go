@@ -43,8 +43,12 @@ func (g *Lifecycle) findPosition(World) ([]Effect, bool) {
 	case len(g.Pins.Groups) > 0:
 		g.position = position{index: index}
 		at := askedAgain(g.Job, g.read.versions)
-		if mended := mendedAt(g.Job, g.read.versions); !g.Record.GivenUp.IsZero() && mended.After(at) {
+		switch mended := mendedAt(g.Job, g.read.versions); {
+		case !g.Record.GivenUp.IsZero() && mended.After(at):
 			at = mended
+		case mended.After(g.Record.Outage.Last):
+			r := *g.Record
+			r.Outage, g.Record = Outage{}, &r
 		}
 		g.startOver(at)
 		return nothing()
@@ -199,6 +203,6 @@ func (g *memory) startOver(at time.Time) {
 	r := *g.Record
 	r.Submitted = at
 	r.Attained, r.Done, r.Waited, r.Stopped, r.StoppedWhy, r.StoppedFor = 0, 0, 0, time.Time{}, reason.Reason{}, ""
-	r.UserFailures, r.InfraFailures, r.GivenUp = 0, 0, reason.Reason{}
+	r.UserFailures, r.Outage, r.GivenUp = 0, Outage{}, reason.Reason{}
 	g.Record, g.edited = &r, g.edited || g.Queued
 }

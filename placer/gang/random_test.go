@@ -296,7 +296,7 @@ func (w *randomWorld) answer(of Effect) Event {
 		if r.IntN(4) == 0 {
 			return RecordRead{}
 		}
-		rec := &Record{Namespace: "default", Job: "j", JobModifyIndex: w.index, UserFailures: r.IntN(4), InfraFailures: r.IntN(7), Attained: time.Duration(r.IntN(3)) * time.Hour}
+		rec := &Record{Namespace: "default", Job: "j", JobModifyIndex: w.index, UserFailures: r.IntN(4), Outage: Outage{Failures: r.IntN(7), Since: time.Unix(1, 0), Last: time.Unix(int64(1+r.IntN(7200)), 0)}, Attained: time.Duration(r.IntN(3)) * time.Hour}
 		if r.IntN(6) == 0 {
 			rec.GivenUp = reason.Unread("given up")
 		}

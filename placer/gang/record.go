@@ -47,11 +47,11 @@ type Record struct {
 	// placer does not retry the gang.
 	UserFailures int           `json:"user_failures,omitempty"`
 	GivenUp      reason.Reason `json:"given_up,omitzero"`
-	// InfraFailures counts how often the placer retried the gang after the infrastructure failed.
-	InfraFailures int `json:"infra_failures,omitempty"`
+	// Outage describes the failures that the infrastructure caused.
+	Outage Outage `json:"outage,omitzero"`
 	// CountedFor is the JobModifyIndex of the start whose failure is counted in UserFailures or
-	// InfraFailures. UserFailures and InfraFailures count each start at most once, even if the
-	// placer crashes before it has stopped the rest of the gang.
+	// Outage, which count each start at most once, even if the placer crashes before it has stopped
+	// the rest of the gang.
 	CountedFor uint64 `json:"counted_for,omitempty"`
 	// Attained is how long the gang ran before its last stop or resize. Done is the work that the
 	// gang did while it ran: its run time divided by its cost. Waited is the gang's total wait time

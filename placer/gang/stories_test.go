@@ -316,7 +316,9 @@ func (s *story) record(d *datadriven.TestData) *Record {
 	if cost, ok := d.Arg("cost"); ok {
 		r.Decision.Chosen.Cost, _ = strconv.ParseFloat(cost.Vals[0], 64)
 	}
-	d.MaybeScanArgs(s.t, "infra-failures", &r.InfraFailures)
+	if d.MaybeScanArgs(s.t, "infra-failures", &r.Outage.Failures); r.Outage.Failures > 0 {
+		r.Outage.Since, r.Outage.Last = s.w.now, s.w.now
+	}
 	d.MaybeScanArgs(s.t, "failures", &r.UserFailures)
 	d.MaybeScanArgs(s.t, "index", &r.JobModifyIndex)
 	return r
@@ -452,8 +454,8 @@ func recorded(r Record) string {
 	if r.UserFailures > 0 {
 		said = append(said, fmt.Sprintf("%d failures", r.UserFailures))
 	}
-	if r.InfraFailures > 0 {
-		said = append(said, fmt.Sprintf("lost %d times", r.InfraFailures))
+	if n := r.Outage.Failures; n > 0 {
+		said = append(said, fmt.Sprintf("lost %d times", n))
 	}
 	if !r.GivenUp.IsZero() {
 		said = append(said, r.GivenUp.String())

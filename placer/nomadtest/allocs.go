@@ -212,6 +212,11 @@ func (s *Server) startAlloc(a *alloc) {
 			s.allocEnded(a, api.AllocClientStatusFailed)
 			return
 		}
+		if s.outage != nil && s.outage(a.key) != "" {
+			s.taskEvent(a, &api.TaskEvent{Type: api.TaskDriverFailure, DisplayMessage: s.outage(a.key)})
+			s.allocEnded(a, api.AllocClientStatusFailed)
+			return
+		}
 		s.useGPUs(a)
 		s.taskEvent(a, &api.TaskEvent{Type: api.TaskStarted})
 		s.runTasks(a)

@@ -84,6 +84,8 @@ type Server struct {
 	unknown, back int
 	// unblocked counts how often the scheduler was told to retry blocked evaluations.
 	unblocked int
+	// outage returns the driver's error at the start of a job's task (see SetOutage).
+	outage func(Key) string
 	// gpuUsers maps the instance id of each GPU to the allocations that actually use it. Nomad's
 	// view can differ, because a client without a connection keeps running allocations that Nomad
 	// counts as lost.
@@ -120,6 +122,14 @@ type Server struct {
 	eventFaults EventFaults
 	was         uncommitted
 	launchers   map[Key]*launcher // the launchers of periodic jobs
+}
+
+// SetOutage sets what the task driver says when a task of a job starts. The task fails if the driver
+// says something. The function nil ends the outage.
+func (s *Server) SetOutage(says func(Key) string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.outage = says
 }
 
 // SetPreemption enables or disables preemption. A job can preempt only jobs whose priority is at

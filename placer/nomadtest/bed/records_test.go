@@ -533,9 +533,9 @@ func TestValidRecordStays(t *testing.T) {
 }
 
 func differs(b, r gang.Record) string {
-	if b.Attained != r.Attained || b.Waited != r.Waited || b.Note != r.Note || !b.Decided.Equal(r.Decided) || !b.Submitted.Equal(r.Submitted) || b.UserFailures != r.UserFailures || b.InfraFailures != r.InfraFailures {
-		return fmt.Sprintf("ran %v waited %v decided %v submitted %v note %q failures %d %d\nnow %v %v %v %v %q %d %d", b.Attained, b.Waited, b.Decided, b.Submitted, b.Note, b.UserFailures, b.InfraFailures,
-			r.Attained, r.Waited, r.Decided, r.Submitted, r.Note, r.UserFailures, r.InfraFailures)
+	if b.Attained != r.Attained || b.Waited != r.Waited || b.Note != r.Note || !b.Decided.Equal(r.Decided) || !b.Submitted.Equal(r.Submitted) || b.UserFailures != r.UserFailures || b.Outage.Failures != r.Outage.Failures {
+		return fmt.Sprintf("ran %v waited %v decided %v submitted %v note %q failures %d %d\nnow %v %v %v %v %q %d %d", b.Attained, b.Waited, b.Decided, b.Submitted, b.Note, b.UserFailures, b.Outage.Failures,
+			r.Attained, r.Waited, r.Decided, r.Submitted, r.Note, r.UserFailures, r.Outage.Failures)
 	}
 	return ""
 }

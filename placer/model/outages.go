@@ -1,0 +1,143 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package model
+
+import (
+	"slices"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal/reason"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+)
+
+// While the infrastructure fails, for example a server of artifacts or a driver, each start of a
+// gang fails within seconds. So a gang waits longer after each failure ([gang.Outage]). Of all gangs
+// that failed for the same cause, one stands for all: the others wait until its members run, or
+// until it has failed, too, and the next is due. Everything follows from the gangs' records.
+
+// standsForAll is the longest time for which a gang that has started and whose members do not run
+// yet keeps the others waiting.
+const standsForAll = 10 * time.Minute
+
+// outage describes the gangs that failed for the same cause.
+type outage struct {
+	waiting  []*Tracked
+	failures int       // the failures in a row
+	last     time.Time // the last failure
+	ranSince time.Time // the last start of a gang whose members run
+	tried    time.Time // the last start of a gang whose members do not run yet
+	started  bool      // a gang starts in this cycle
+}
+
+// DelayRetries keeps gangs out of the queue whose next try is not due.
+func (m *Model) DelayRetries() {
+	m.outages = map[string]*outage{}
+	for _, t := range m.Sorted() {
+		o := t.Outage()
+		waits := t.Nomad == gang.Waiting
+		switch {
+		case o.Failures == 0:
+		case o.Cause == "" && waits:
+			m.delay(t, o.RetryAt())
+		case o.Cause != "":
+			m.outageOf(o.Cause).add(t, waits)
+		}
+	}
+	for _, o := range m.outages {
+		m.delayAll(o)
+	}
+}
+
+func (m *Model) outageOf(cause string) *outage {
+	if m.outages[cause] == nil {
+		m.outages[cause] = &outage{}
+	}
+	return m.outages[cause]
+}
+
+// add adds a gang that failed for the outage's cause.
+func (o *outage) add(t *Tracked, waits bool) {
+	switch decided := t.Record.Decided; {
+	case waits:
+		o.waiting = append(o.waiting, t)
+	case !decided.After(t.Outage().Last): // the gang failed and is being stopped
+	case membersRun(t):
+		o.ranSince = latest(o.ranSince, decided)
+	default:
+		o.tried = latest(o.tried, decided)
+	}
+}
+
+// membersRun reports whether the clients have started all members of a gang. The state Running is
+// no proof, because members also count that are about to run.
+func membersRun(t *Tracked) bool {
+	for _, a := range t.Members {
+		if a.Client != api.AllocClientStatusRunning && a.Client != api.AllocClientStatusComplete {
+			return false
+		}
+	}
+	return len(t.Members) > 0 && t.Have >= t.Want
+}
+
+// delayAll delays the gangs that wait. The more failures in a row, the longer they wait. The gangs
+// with the fewest failures are due first, so that the gangs take turns.
+func (m *Model) delayAll(o *outage) {
+	o.waiting = slices.DeleteFunc(o.waiting, func(t *Tracked) bool { return !t.Outage().Last.After(o.ranSince) })
+	o.failures = 1
+	fewest := 0
+	for _, t := range o.waiting {
+		of := t.Outage()
+		o.failures += of.Failures - 1
+		o.last = latest(o.last, of.Last)
+		if fewest == 0 || of.Failures < fewest {
+			fewest = of.Failures
+		}
+	}
+	for _, t := range o.waiting {
+		if o.tried.After(o.last) && m.Time.Sub(o.tried) < standsForAll {
+			m.wait(t, reason.Reason{Kind: reason.OneTried, Tries: t.Outage().Failures, Cause: t.Outage().Why})
+			continue
+		}
+		due := o.last.Add(gang.RetryWait(o.failures))
+		if t.Outage().Failures > fewest {
+			due = due.Add(gang.RetryWait(o.failures))
+		}
+		m.delay(t, due)
+	}
+}
+
+// delay keeps a gang out of the queue until the given time. A time that is too far away was computed
+// from the clock of an earlier placer that was ahead.
+func (m *Model) delay(t *Tracked, until time.Time) {
+	if m.Time.Before(until) && until.Sub(m.Time) <= 2*gang.RetryWait(1<<10) {
+		m.wait(t, reason.Reason{Kind: reason.RetriesAt, Tries: t.Outage().Failures, Cause: t.Outage().Why, Until: until})
+	}
+}
+
+func (m *Model) wait(t *Tracked, why reason.Reason) {
+	if t.After == nil && t.Refused == nil && t.GaveUp().IsZero() {
+		t.After, t.Idle = &why, false
+	}
+}
+
+// StandsForAll reports whether a gang may start in this cycle: at most one gang of those that failed
+// for the same cause starts.
+func (m *Model) StandsForAll(t *Tracked) bool {
+	o := m.outages[t.Outage().Cause]
+	if o == nil || !slices.Contains(o.waiting, t) {
+		return true
+	}
+	first := !o.started
+	o.started = true
+	return first
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
