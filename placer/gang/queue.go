@@ -134,7 +134,10 @@ func (g *Lifecycle) waitInQueue(e Event, w World) []Effect {
 	out := g.hasStopped(w)
 	sync := e.(Sync)
 	g.eligible = sync.Eligible
-	backsOff := g.stop == nil && !g.dying(w) && (g.couldNever(w) || w.Now().Before(g.RetryAt) || sync.Unread || sync.After || g.finishUnknown(w))
+	// While members end, the queue knows the gang as running, unless they belong to a node that is
+	// back after the gang joined the queue.
+	ending := (g.stop != nil || g.dying(w)) && (g.Placed || !g.Queued)
+	backsOff := !ending && (g.couldNever(w) || w.Now().Before(g.RetryAt) || sync.Unread || sync.After || g.finishUnknown(w))
 	switch {
 	case g.Refused == nil && g.Target == nil && !g.Queued && g.dying(w):
 		return append(out, g.restored(true, w)...)

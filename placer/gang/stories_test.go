@@ -31,7 +31,7 @@ import (
 //	observe <job> / <allocations>   what Nomad shows: see TestObserved for the words; submitted=n is
 //	                                when the job was submitted
 //	refuse                          from now on the job cannot be served
-//	reconcile | sync | start gpus=g1+g2 | preempt for=j | move gpus=g1+g2 | resize gpus=1+2+3 [for=j] | room
+//	reconcile | sync [unread] [after] | start gpus=g1+g2 | preempt for=j | move gpus=g1+g2 | resize gpus=1+2+3 [for=j] | room
 //	record [none] [given-up] [ready[=1h]] [decided=2h] [ran=5m] [cost=x] [infra-failures=n] [failures=n]
 //	       [gpus=g1+g2]             default: the GPUs in the job's pins
 //	versions / <job>, one line per version, or - for one that Nomad does not keep
@@ -174,7 +174,7 @@ func (s *story) event(t *testing.T, d *datadriven.TestData) Event {
 	case "reconcile":
 		return Reconcile{}
 	case "sync":
-		return Sync{Unread: d.HasArg("unread")}
+		return Sync{Unread: d.HasArg("unread"), After: d.HasArg("after")}
 	case "start", "move":
 		var gpus string
 		d.ScanArgs(t, "gpus", &gpus)
