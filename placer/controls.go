@@ -10,7 +10,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -50,7 +52,7 @@ func (p *Placer) Control(ctx context.Context, k cluster.JobKey, change func(*gan
 	}
 	gone := p.gone(ctx, is.Of)
 	var of gang.Control
-	told, err := kept.Change(ctx, is, func(is store.Value[map[string]gang.Control]) (map[string]gang.Control, error) {
+	_, err = kept.Change(ctx, is, func(is store.Value[map[string]gang.Control]) (map[string]gang.Control, error) {
 		all := map[string]gang.Control{}
 		maps.Copy(all, is.Of)
 		maps.DeleteFunc(all, func(id string, _ gang.Control) bool { return gone[id] && id != k.String() })
@@ -66,7 +68,7 @@ func (p *Placer) Control(ctx context.Context, k cluster.JobKey, change func(*gan
 	if err != nil {
 		return Controlled{}, fmt.Errorf("storing the hold, requeue or priority of job %q: %w", k.ID, err)
 	}
-	return Controlled{of, p.meanwhile.tell(k, order{told.Index, of.Held != nil})}, nil
+	return Controlled{of, p.announce(k)}, nil
 }
 
 // gone returns the ids of jobs that have controls but are no longer in Nomad. gone asks Nomad about
@@ -87,14 +89,54 @@ func (p *Placer) gone(ctx context.Context, told map[string]gang.Control) map[str
 // Reread tells the placer to read the data that commands change, which are the controls and the
 // quarantine.
 func (p *Placer) Reread() {
-	p.reread.Store(true)
+	p.ordered.Add(1)
 	p.nudge()
+}
+
+// announce announces that orders about a job were written. sent reports whether they came too late
+// for a start of the job: the placer has sent the start to Nomad, but snapshots may not show the
+// start yet.
+func (p *Placer) announce(k cluster.JobKey) (sent bool) {
+	p.meanwhile.mu.Lock()
+	defer p.meanwhile.mu.Unlock()
+	p.ordered.Add(1)
+	return p.meanwhile.sent[k]
+}
+
+// ordersForbid returns the reason why people's orders forbid a start, or "" if they do not. If
+// orders were announced that the cycle has not read, ordersForbid reads the hold of the job and the
+// quarantine. Several starts can call ordersForbid at a time. A gang that is being moved or resized
+// counts as running, so a hold does not prevent its start.
+func (p *Placer) ordersForbid(ctx context.Context, s *start, gpus []string, known uint64) string {
+	if known == p.orderedRead {
+		return ""
+	}
+	controls, err := store.In(p.nomad).ControlsOf(s.t.Key.Namespace).Read(ctx)
+	if err != nil && !store.Unreadable(err) {
+		return "new orders about the job cannot be read: " + err.Error()
+	}
+	moves := s.Record.Note == gang.NoteMoved || s.Record.Note == gang.NoteResized
+	if controls.Of[s.t.Key.String()].Held != nil && !moves {
+		return "somebody has put the job on hold in the meantime"
+	}
+	quarantine, err := store.In(p.nomad).Quarantine().Read(ctx)
+	if err != nil && !store.Unreadable(err) {
+		return "the new quarantine cannot be read: " + err.Error()
+	}
+	in := failure.QuarantinedGPUs(quarantine.Of, p.m.Time)
+	for _, id := range gpus {
+		if in[attr.GPUOf(id)] {
+			return fmt.Sprintf("GPU %s has been put in quarantine in the meantime", id)
+		}
+	}
+	return ""
 }
 
 // readControls reads the controls if they may have changed, and reports whether the placer may make
 // decisions. The placer may make decisions if it knows the controls or controlsWithin has passed.
 func (p *Placer) readControls(ctx context.Context, now time.Time) bool {
-	if p.reread.Swap(false) {
+	if ordered := p.ordered.Load(); ordered != p.orderedRead {
+		p.orderedRead = ordered
 		if !p.controlsOld && p.m.Controls != nil {
 			p.controlsSince = now
 		}
@@ -107,7 +149,6 @@ func (p *Placer) readControls(ctx context.Context, now time.Time) bool {
 	if !p.controlsOld && p.m.Controls != nil || p.backsOff(readingControls, now) {
 		return known
 	}
-	told := p.meanwhile.lastTold()
 	is, err := store.In(p.nomad).Controls().ReadOrRefused(ctx)
 	if store.Unreadable(err) && p.m.Controls != nil {
 		p.log.Warn("the stored holds and priorities of jobs were damaged; storing the last known ones again", "error", err)
@@ -120,8 +161,7 @@ func (p *Placer) readControls(ctx context.Context, now time.Time) bool {
 	if p.report(readingControls, err); err != nil {
 		return known
 	}
-	// The order with index told was written before the variables were read, so `is` contains it.
-	p.controlsOld, p.controlsIndex, p.m.Controls = false, max(p.controlsIndex, told), map[cluster.JobKey]gang.Control{}
+	p.controlsOld, p.m.Controls = false, map[cluster.JobKey]gang.Control{}
 	for id, c := range is {
 		p.m.Controls[model.KeyOf(id)] = c
 	}

@@ -66,7 +66,7 @@ func (p *Placer) cycleWithin(ctx context.Context) error {
 	if err := p.catchUp(ctx); err != nil {
 		return err
 	}
-	if ordered := p.reread.Load(); p.clock.now().Sub(began) > oldNews && (p.applyAll() > 0 || ordered) {
+	if ordered := p.ordered.Load() != p.orderedRead; p.clock.now().Sub(began) > oldNews && (p.applyAll() > 0 || ordered) {
 		p.tick()
 		told = p.readOrders(ctx)
 		if err := p.catchUp(ctx); err != nil {

@@ -138,7 +138,7 @@ func (p *Placer) prepare(t *model.Tracked, f pal.Found, now time.Time) *start {
 // commitAll registers the jobs that start, and the submitted jobs that must wait, several at a
 // time.
 func (p *Placer) commitAll(ctx context.Context, starts []*start, now time.Time) {
-	p.meanwhile.begin(p.controlsIndex)
+	p.meanwhile.begin()
 	key := func(s *start) cluster.JobKey { return s.t.Key }
 	calls := callsFor(starts, key, func(_ int, s *start) { s.err = p.commit(ctx, s) })
 	waiting, answer := p.waitingSubmissions(ctx, starts)
@@ -173,7 +173,7 @@ func (p *Placer) commit(ctx context.Context, s *start) (err error) {
 	if err := ctx.Err(); err != nil { // the stream of events has ended with the context; this is no conflict
 		return err
 	}
-	if why := p.forbids(s); why != "" {
+	if why := p.forbids(ctx, s); why != "" {
 		s.forbidden = true
 		return fmt.Errorf("placing job %q: %s", s.t.Key.ID, why)
 	}
@@ -195,78 +195,49 @@ func (p *Placer) commit(ctx context.Context, s *start) (err error) {
 	return nil
 }
 
-// meanwhile records what the placer learns from events and people's orders that arrive while it
-// commits starts. The queue made its decisions before these events and orders were applied.
+// meanwhile records what the placer learns from events that arrive while it commits starts. The
+// queue made its decisions before these events were applied.
 type meanwhile struct {
 	mu     sync.Mutex
 	read   int                       // how many events of Placer.heard were read
 	taken  map[string]cluster.JobKey // GPUs of new allocations, and the jobs that have them
 	missed bool                      // see Placer.missedPurge
-	// told contains the orders that Control has written, and that the placer's loop may not have read
-	// yet.
-	told map[cluster.JobKey]order
 	// sent contains the jobs whose starts the last decision has sent to Nomad.
 	sent map[cluster.JobKey]bool
 }
 
-// order is a job's orders as Control wrote them. index is the index of the write.
-type order struct {
-	index uint64
-	held  bool
-}
-
-// begin begins a decision. begin drops the orders up to this index, because the loop has read them.
-func (m *meanwhile) begin(index uint64) {
+// begin begins a decision.
+func (m *meanwhile) begin() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	maps.DeleteFunc(m.told, func(_ cluster.JobKey, o order) bool { return o.index <= index })
 	m.read, m.taken, m.missed, m.sent = 0, map[string]cluster.JobKey{}, false, map[cluster.JobKey]bool{}
-}
-
-// tell records a job's orders that Control has written. late reports whether the orders came too
-// late for a start of the job: the placer has sent the start to Nomad, but snapshots may not show
-// the start yet.
-func (m *meanwhile) tell(k cluster.JobKey, o order) (late bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.told == nil {
-		m.told = map[cluster.JobKey]order{}
-	}
-	if o.index > m.told[k].index { // several calls of Control can run at a time
-		m.told[k] = o
-	}
-	return m.sent[k]
-}
-
-// lastTold returns the index of the last order that the loop may not have read, or 0 if the loop has
-// read all orders.
-func (m *meanwhile) lastTold() (index uint64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, o := range m.told {
-		index = max(index, o.index)
-	}
-	return index
-}
-
-// holds reports whether somebody has put the job on hold after this index, up to which the loop has
-// read the controls. A gang that is being moved or resized counts as running, so a hold does not
-// prevent its start. Callers hold m.mu.
-func (m *meanwhile) holds(s *start, index uint64) bool {
-	moves := s.Record.Note == gang.NoteMoved || s.Record.Note == gang.NoteResized
-	o := m.told[s.t.Key]
-	return o.index > index && o.held && !moves
 }
 
 // forbids returns the reason why a start must not be registered now, or "" if it may be registered.
 // Events and orders may have arrived since the decision, because Nomad can need seconds for a dry
-// run or for returning the author's jobspec.
-func (p *Placer) forbids(s *start) string {
+// run or for returning the author's jobspec. If orders arrive while forbids reads the last ones, it
+// reads them again.
+func (p *Placer) forbids(ctx context.Context, s *start) string {
+	gpus := model.GPUIDs(p.m.View, s.Placement.GPUs())
+	for {
+		known := p.ordered.Load()
+		if why := p.ordersForbid(ctx, s, gpus, known); why != "" {
+			return why
+		}
+		if why, ok := p.eventsForbid(s, gpus, known); ok {
+			return why
+		}
+	}
+}
+
+// eventsForbid returns the reason why newer events forbid a start. ok is false if there are newer
+// orders than the known ones.
+func (p *Placer) eventsForbid(s *start, gpus []string, known uint64) (why string, ok bool) {
 	m := &p.meanwhile
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if p.deaf.Load() {
-		return "the stream of Nomad's events ended, so newer events are unknown"
+		return "the stream of Nomad's events ended, so newer events are unknown", true
 	}
 	if p.listen(); len(p.heard) > m.read {
 		m.missed = p.m.State.MissedPurge(p.heard)
@@ -276,18 +247,21 @@ func (p *Placer) forbids(s *start) string {
 		m.read = len(p.heard)
 	}
 	if m.missed {
-		return "another job was purged meanwhile, and its tasks may still run"
+		return "another job was purged meanwhile, and its tasks may still run", true
 	}
-	for _, id := range model.GPUIDs(p.m.View, s.Placement.GPUs()) {
+	for _, id := range gpus {
 		if by, ok := m.taken[id]; ok && by != s.t.Key {
-			return fmt.Sprintf("job %q got GPU %s in the meantime", by.ID, id)
+			return fmt.Sprintf("job %q got GPU %s in the meantime", by.ID, id), true
 		}
 	}
-	if m.holds(s, p.controlsIndex) {
-		return "somebody has put the job on hold in the meantime"
+	if now := gang.QueueTime(p.clock.now()); p.m.Queue.Opened(s.t.Key.String(), s.Placement.GPUs(), gang.QueueTime(p.m.Time), now) {
+		return "a window that keeps its GPUs has begun in the meantime", true
+	}
+	if p.ordered.Load() != known {
+		return "", false
 	}
 	m.sent[s.t.Key] = true
-	return ""
+	return "", true
 }
 
 // registerStart registers the pinned job, in the author's name if the job was submitted to the

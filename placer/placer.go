@@ -59,15 +59,15 @@ type Placer struct {
 	began      time.Time // when the last cycle began
 	pictured   uint64    // the ledger's Changes at the last snapshot
 	picturedAt time.Time // when the last snapshot was made
-	// reread is true if commands have written data that the placer must read again. controlsOld is
+	// ordered counts the announcements of data that commands have written: controls and the
+	// quarantine. orderedRead is its value when the placer last began to read them. controlsOld is
 	// true if the placer must read the controls again.
-	reread      atomic.Bool
+	ordered     atomic.Uint64
+	orderedRead uint64
 	controlsOld bool
 	// controlsSince is the time since which the placer must read the controls: since its start, or
 	// since the controls changed.
 	controlsSince time.Time
-	// controlsIndex is the index up to which the placer has read the controls.
-	controlsIndex uint64
 
 	vitals heartbeat.Vitals
 }
@@ -513,7 +513,7 @@ func (p *Placer) resync(ctx context.Context) error {
 	}
 	p.m.State, p.missed, p.resyncedAt, p.changed = s, false, p.tick(), true
 	// Somebody may have restored a snapshot of Nomad, or changed variables by hand.
-	p.reread.Store(true)
+	p.ordered.Add(1)
 	p.unstored = p.unstored || p.m.Profile != nil
 	p.m.Dependencies.Doubt()
 	var unread []error
