@@ -68,7 +68,7 @@ func (p *Placer) Control(ctx context.Context, k cluster.JobKey, change func(*gan
 	if err != nil {
 		return Controlled{}, fmt.Errorf("storing the hold, requeue or priority of job %q: %w", k.ID, err)
 	}
-	return Controlled{of, p.announce(k)}, nil
+	return Controlled{of, announce(p, k)}, nil
 }
 
 // gone returns the ids of jobs that have controls but are no longer in Nomad. gone asks Nomad about
@@ -96,7 +96,7 @@ func (p *Placer) Reread() {
 // announce announces that orders about a job were written. sent reports whether they came too late
 // for a start of the job: the placer has sent the start to Nomad, but snapshots may not show the
 // start yet.
-func (p *Placer) announce(k cluster.JobKey) (sent bool) {
+func announce(p *Placer, k cluster.JobKey) (sent bool) {
 	p.meanwhile.mu.Lock()
 	defer p.meanwhile.mu.Unlock()
 	p.ordered.Add(1)
@@ -107,7 +107,7 @@ func (p *Placer) announce(k cluster.JobKey) (sent bool) {
 // orders were announced that the cycle has not read, ordersForbid reads the hold of the job and the
 // quarantine. Several starts can call ordersForbid at a time. A gang that is being moved or resized
 // counts as running, so a hold does not prevent its start.
-func (p *Placer) ordersForbid(ctx context.Context, s *start, gpus []string, known uint64) string {
+func ordersForbid(ctx context.Context, p *Placer, s *start, gpus []string, known uint64) string {
 	if known == p.orderedRead {
 		return ""
 	}

@@ -118,7 +118,7 @@ func (p *Placer) catchUp(ctx context.Context) error {
 	p.distrustPins(now)
 	p.checkDependencies(ctx, now, dependencyBatch)
 	p.holdJobs()
-	p.m.DelayRetries()
+	model.DelayRetries(p.m)
 	p.syncQueue(ctx)
 	if p.hooks.Ledger != nil {
 		p.hooks.Ledger(p.m)

@@ -65,7 +65,7 @@ func (p *Placer) decide(ctx context.Context, now time.Time) error {
 			// already hold GPUs.
 			p.m.Queue.Requeue(gang.QueueTime(now), a.Job)
 			decided--
-		case a.Kind == queue.Start && !p.m.StandsForAll(t):
+		case a.Kind == queue.Start && !p.m.Outages.StandsForAll(t):
 			p.m.Queue.Requeue(gang.QueueTime(now), a.Job)
 			decided--
 		case a.Kind == queue.Start:
@@ -221,10 +221,10 @@ func (p *Placer) forbids(ctx context.Context, s *start) string {
 	gpus := model.GPUIDs(p.m.View, s.Placement.GPUs())
 	for {
 		known := p.ordered.Load()
-		if why := p.ordersForbid(ctx, s, gpus, known); why != "" {
+		if why := ordersForbid(ctx, p, s, gpus, known); why != "" {
 			return why
 		}
-		if why, ok := p.eventsForbid(s, gpus, known); ok {
+		if why, ok := eventsForbid(p, s, gpus, known); ok {
 			return why
 		}
 	}
@@ -232,7 +232,7 @@ func (p *Placer) forbids(ctx context.Context, s *start) string {
 
 // eventsForbid returns the reason why newer events forbid a start. ok is false if there are newer
 // orders than the known ones.
-func (p *Placer) eventsForbid(s *start, gpus []string, known uint64) (why string, ok bool) {
+func eventsForbid(p *Placer, s *start, gpus []string, known uint64) (why string, ok bool) {
 	m := &p.meanwhile
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -254,7 +254,7 @@ func (p *Placer) eventsForbid(s *start, gpus []string, known uint64) (why string
 			return fmt.Sprintf("job %q got GPU %s in the meantime", by.ID, id), true
 		}
 	}
-	if now := gang.QueueTime(p.clock.now()); p.m.Queue.Opened(s.t.Key.String(), s.Placement.GPUs(), gang.QueueTime(p.m.Time), now) {
+	if now := p.clock.now(); model.WindowOpened(p.m, s.t.Key, s.Placement, now) {
 		return "a window that keeps its GPUs has begun in the meantime", true
 	}
 	if p.ordered.Load() != known {

@@ -383,16 +383,6 @@ func (q *Queue) KeptFrom(now time.Duration, id string, c *pal.Cluster) []WindowC
 	return out
 }
 
-// Opened reports whether a window that keeps one of these GPUs from the job has begun after the
-// decision that was made at the time decided.
-func (q *Queue) Opened(id string, gpus []int, decided, now time.Duration) bool {
-	e := q.entries[id]
-	return e != nil && slices.ContainsFunc(q.windows.list, func(w *indexedWindow) bool {
-		opened := decided < w.From && w.From <= now && q.windows.admitted(e.job)&w.bit == 0
-		return opened && slices.ContainsFunc(gpus, func(u int) bool { return slices.Contains(w.GPUs, u) })
-	})
-}
-
 // RunsInto returns the windows that a running job can run into. For each window, it returns the
 // number of the job's GPUs in the window. Windows that begin after `begin` are left out. If the job
 // is a service, Until in the results is the latest possible time.

@@ -55,9 +55,10 @@ type Model struct {
 	Controls     map[cluster.JobKey]gang.Control
 	unanswered   map[cluster.JobKey][]unanswered // oldest first
 	IsolatedJobs map[cluster.JobKey]IsolatedJob
-	order        []*Tracked         // the jobs by key; rebuilt if it is not as long as Jobs
-	working      cluster.JobKey     // see BeginJob
-	outages      map[string]*outage // by cause; see DelayRetries
+	order        []*Tracked     // the jobs by key; rebuilt if it is not as long as Jobs
+	working      cluster.JobKey // see BeginJob
+	// Outages holds the failures of the infrastructure; see [DelayRetries].
+	Outages outages
 
 	Profile  *profile.Profile
 	Imported []profile.Sample // measured elsewhere, see cluster.MergeSamples
@@ -74,7 +75,7 @@ func New(cfg Config, now time.Time) (*Model, error) {
 
 // Reset forgets everything derived from Nomad's state.
 func (m *Model) Reset() (err error) {
-	m.Jobs, m.order, m.View, m.working, m.outages = map[cluster.JobKey]*Tracked{}, nil, nil, cluster.JobKey{}, nil
+	m.Jobs, m.order, m.View, m.working, m.Outages = map[cluster.JobKey]*Tracked{}, nil, nil, cluster.JobKey{}, nil
 	m.Queue, err = queue.New(m.Cfg.QueueOptions())
 	return err
 }

@@ -32,30 +32,29 @@ type outage struct {
 	started  bool      // a gang starts in this cycle
 }
 
+// outages holds the outages by their cause.
+type outages map[string]*outage
+
 // DelayRetries keeps gangs out of the queue whose next try is not due.
-func (m *Model) DelayRetries() {
-	m.outages = map[string]*outage{}
+func DelayRetries(m *Model) {
+	m.Outages = outages{}
 	for _, t := range m.Sorted() {
 		o := t.Outage()
 		waits := t.Nomad == gang.Waiting
 		switch {
 		case o.Failures == 0:
 		case o.Cause == "" && waits:
-			m.delay(t, o.RetryAt())
+			t.delay(o.RetryAt(), m.Time)
+		case o.Cause != "" && m.Outages[o.Cause] == nil:
+			m.Outages[o.Cause] = &outage{}
+			fallthrough
 		case o.Cause != "":
-			m.outageOf(o.Cause).add(t, waits)
+			m.Outages[o.Cause].add(t, waits)
 		}
 	}
-	for _, o := range m.outages {
-		m.delayAll(o)
+	for _, o := range m.Outages {
+		o.delayAll(m.Time)
 	}
-}
-
-func (m *Model) outageOf(cause string) *outage {
-	if m.outages[cause] == nil {
-		m.outages[cause] = &outage{}
-	}
-	return m.outages[cause]
 }
 
 // add adds a gang that failed for the outage's cause.
@@ -84,7 +83,7 @@ func membersRun(t *Tracked) bool {
 
 // delayAll delays the gangs that wait. The more failures in a row, the longer they wait. The gangs
 // with the fewest failures are due first, so that the gangs take turns.
-func (m *Model) delayAll(o *outage) {
+func (o *outage) delayAll(now time.Time) {
 	o.waiting = slices.DeleteFunc(o.waiting, func(t *Tracked) bool { return !t.Outage().Last.After(o.ranSince) })
 	o.failures = 1
 	fewest := 0
@@ -97,27 +96,27 @@ func (m *Model) delayAll(o *outage) {
 		}
 	}
 	for _, t := range o.waiting {
-		if o.tried.After(o.last) && m.Time.Sub(o.tried) < standsForAll {
-			m.wait(t, reason.Reason{Kind: reason.OneTried, Tries: t.Outage().Failures, Cause: t.Outage().Why})
+		if o.tried.After(o.last) && now.Sub(o.tried) < standsForAll {
+			t.waitFor(reason.Reason{Kind: reason.OneTried, Tries: t.Outage().Failures, Cause: t.Outage().Why})
 			continue
 		}
 		due := o.last.Add(gang.RetryWait(o.failures))
 		if t.Outage().Failures > fewest {
 			due = due.Add(gang.RetryWait(o.failures))
 		}
-		m.delay(t, due)
+		t.delay(due, now)
 	}
 }
 
 // delay keeps a gang out of the queue until the given time. A time that is too far away was computed
 // from the clock of an earlier placer that was ahead.
-func (m *Model) delay(t *Tracked, until time.Time) {
-	if m.Time.Before(until) && until.Sub(m.Time) <= 2*gang.RetryWait(1<<10) {
-		m.wait(t, reason.Reason{Kind: reason.RetriesAt, Tries: t.Outage().Failures, Cause: t.Outage().Why, Until: until})
+func (t *Tracked) delay(until, now time.Time) {
+	if now.Before(until) && until.Sub(now) <= 2*gang.RetryWait(1<<10) {
+		t.waitFor(reason.Reason{Kind: reason.RetriesAt, Tries: t.Outage().Failures, Cause: t.Outage().Why, Until: until})
 	}
 }
 
-func (m *Model) wait(t *Tracked, why reason.Reason) {
+func (t *Tracked) waitFor(why reason.Reason) {
 	if t.After == nil && t.Refused == nil && t.GaveUp().IsZero() {
 		t.After, t.Idle = &why, false
 	}
@@ -125,8 +124,8 @@ func (m *Model) wait(t *Tracked, why reason.Reason) {
 
 // StandsForAll reports whether a gang may start in this cycle: at most one gang of those that failed
 // for the same cause starts.
-func (m *Model) StandsForAll(t *Tracked) bool {
-	o := m.outages[t.Outage().Cause]
+func (os outages) StandsForAll(t *Tracked) bool {
+	o := os[t.Outage().Cause]
 	if o == nil || !slices.Contains(o.waiting, t) {
 		return true
 	}

@@ -5,10 +5,13 @@ package model
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/window"
@@ -53,6 +56,19 @@ func (m *Model) OpenWindows(now time.Time) (open []OpenWindow) {
 		}
 	}
 	return open
+}
+
+// WindowOpened reports whether a window that keeps GPUs of the placement from the job has begun after
+// the cycle began.
+func WindowOpened(m *Model, k cluster.JobKey, on pal.Placement, now time.Time) bool {
+	if len(m.Cfg.Windows) == 0 {
+		return false
+	}
+	began, gpus := gang.QueueTime(m.Time), on.GPUs()
+	return slices.ContainsFunc(m.Queue.KeptFrom(gang.QueueTime(now), k.String(), m.View.Cluster), func(w queue.WindowConflict) bool {
+		opened := began < w.From && w.From <= gang.QueueTime(now)
+		return opened && slices.ContainsFunc(gpus, func(u int) bool { return slices.Contains(w.On, u) })
+	})
 }
 
 // gpusOf returns the GPUs of the window's nodes.
