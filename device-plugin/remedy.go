@@ -50,8 +50,10 @@ var remedies = map[string]string{
 	gpu.MIGEmpty: "nvidia-smi mig -i $GPU -lgip lists profiles, nvidia-smi mig -i $GPU -cgi PROFILE -C makes an instance;" +
 		" nvidia-smi mig -i $GPU -lgi lists GPU instances; if one has no compute instance, nvidia-smi mig -i $GPU -gi ID -cci creates it;" +
 		" or switch MIG off: nomad-device-pal release; nvidia-smi -i $GPU -mig 0; nomad-device-pal resume",
-	gpu.MIGUnread:    "nvidia-smi mig -i $GPU -lgi lists the instances if the driver can read them; if the plugin lacks permission: " + gpu.RemedyDenied + "; if that does not help: " + remedyReset,
-	gpu.SameUUID:     "nvidia-smi -L lists both GPUs; give each virtual GPU a UUID of its own, or take one of the cards out",
+	gpu.MIGUnread: "nvidia-smi mig -i $GPU -lgi lists the instances if the driver can read them; if the plugin lacks permission: " + gpu.RemedyDenied + "; if that does not help: " + remedyReset,
+	gpu.SameUUID:  "nvidia-smi -L lists both GPUs; give each virtual GPU a UUID of its own, or take one of the cards out",
+	gpu.LibraryReplaced: "the driver's package was upgraded while the driver is loaded, so no new program can use CUDA (Driver/library version mismatch): " +
+		remedyReboot + "; or stop all tasks on GPUs and reload the driver; hold the package back from unattended upgrades",
 	reasonReleased:   "nomad-device-pal resume",
 	mps.NoDaemon:     "systemctl status nvidia-mps, or nomad job status nvidia-mps, shows why NVIDIA's control daemon does not run; the plugin's log has its answer",
 	reasonLost:       remedySeated,

@@ -4,9 +4,11 @@
 package conformance_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -176,5 +178,42 @@ func TestRestartBesideAHungGPU(t *testing.T) {
 		if d := instance(got, nvmltest.UUID(0)); d != nil && d.Healthy {
 			break
 		}
+	}
+}
+
+// An upgrade replaces the driver's library while the plugin runs, so no new task could use a GPU.
+func TestDriverLibraryIsReplaced(t *testing.T) {
+	ours(t)
+	w := driverless(t, nvmltest.H200(2))
+	path := filepath.Join(t.TempDir(), "libnvidia-ml.so.1")
+	install := func() {
+		data, err := os.ReadFile(filepath.Join(library, "libnvidia-ml.so.1"))
+		if err == nil {
+			err = errors.Join(os.WriteFile(path+".new", data, 0o755), os.Rename(path+".new", path))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	install()
+	w.env[1] = "LD_LIBRARY_PATH=" + filepath.Dir(path)
+	w.launch()
+	if err := w.Configure(fast); err != nil {
+		t.Fatal(err)
+	}
+	s := w.fingerprint()
+	s.until("two healthy GPUs", func(gs []*device.DeviceGroup) bool {
+		return healthy(nvmltest.UUID(0))(gs) && healthy(nvmltest.UUID(1))(gs)
+	})
+	install()
+	s.until("two unhealthy GPUs", func(gs []*device.DeviceGroup) bool {
+		a, b := instance(gs, nvmltest.UUID(0)), instance(gs, nvmltest.UUID(1))
+		return a != nil && b != nil && a.HealthDesc == "driver-library-replaced" && b.HealthDesc == "driver-library-replaced"
+	})
+	if _, err := w.Device.Reserve([]string{nvmltest.UUID(0)}); err == nil {
+		t.Error("a task could reserve a GPU that it cannot use")
+	}
+	if log := w.log.String(); !strings.Contains(log, "the driver's package was upgraded while the driver is loaded") {
+		t.Errorf("the log has no remedy:\n%s", log)
 	}
 }

@@ -80,6 +80,9 @@ const (
 	MIGEmpty = "mig-without-instances"
 	// MIGUnread means that the GPU is in MIG mode and its instances cannot be read.
 	MIGUnread = "mig-instances-unread"
+	// LibraryReplaced means that the driver's libraries on disk no longer match the loaded driver, for
+	// example after an unattended upgrade. Running programs go on, but CUDA starts in no new one.
+	LibraryReplaced = "driver-library-replaced"
 	// SameUUID means that another GPU of the node has the same UUID. Jobs get their GPUs by UUID,
 	// so neither GPU can be used.
 	SameUUID = "duplicate-uuid"

@@ -48,6 +48,7 @@ type Backend struct {
 	wasUp   bool   // NVML has been up in this process
 	loaded  string // driver load during which NVML was initialized
 	inits   int    // number of initializations
+	file    libraryFile
 	symbols *symbols
 	// overruns means that the driver writes longer process records than NVML documents.
 	overruns bool
@@ -134,6 +135,7 @@ func (b *Backend) connect() error {
 	}
 	b.up, b.wasUp, b.loaded = true, true, cmp.Or(load, b.driverLoad()) // initializing may have loaded the module
 	b.inits++
+	b.file = b.onDisk()
 	b.symbols = newSymbols(b.lookup)
 	driver, _ := value(&reader{sym: b.symbols}, "nvmlSystemGetDriverVersion", b.lib.SystemGetDriverVersion)
 	b.overruns = overruns(driver)
@@ -216,6 +218,62 @@ func replaced(maps, library string) bool {
 		return inode(st) != f[4]
 	}
 	return false
+}
+
+// libraryFile identifies the file from which a new process would load the library. The zero value
+// means that there is no file.
+type libraryFile struct {
+	device, inode uint64
+	size          int64
+	modified      time.Time
+	version       string // of the driver, from the file's name; "" if unknown
+}
+
+// onDisk returns the library's file as it is on disk now. It does not compare with the inodes in
+// /proc/self/maps, because on an overlay file system these differ from those of the same files.
+func (b *Backend) onDisk() (f libraryFile) {
+	path := b.path
+	if !strings.Contains(path, "/") {
+		path = besides("/proc/self/maps", path)
+	}
+	st, err := os.Stat(path)
+	if err != nil {
+		return f
+	}
+	sys := st.Sys().(*syscall.Stat_t)
+	f = libraryFile{device: uint64(sys.Dev), inode: sys.Ino, size: st.Size(), modified: st.ModTime()}
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		if _, version, _ := strings.Cut(filepath.Base(real), ".so."); strings.Contains(version, ".") {
+			f.version = version
+		}
+	}
+	return f
+}
+
+// besides returns the path of the named library in the directory of the version that this process
+// has loaded, or "" if none is loaded.
+func besides(maps, library string) string {
+	data, _ := os.ReadFile(maps) // without the file, no library is known
+	name, _, _ := strings.Cut(library, ".so")
+	for line := range strings.Lines(string(data)) {
+		if f := strings.Fields(line); len(f) > 5 && strings.HasPrefix(filepath.Base(f[5]), name+".so") {
+			return filepath.Join(filepath.Dir(f[5]), library)
+		}
+	}
+	return ""
+}
+
+// outdated reports whether the library's file was replaced since NVML was initialized, unless the
+// new file is of the loaded driver's version.
+func (b *Backend) outdated() bool {
+	b.conn.RLock()
+	defer b.conn.RUnlock()
+	now := b.onDisk()
+	if b.file == (libraryFile{}) || now == b.file {
+		return false
+	}
+	module, _ := os.ReadFile(filepath.Join(b.opts.root(), "sys/module/nvidia/version")) // without the file, the version is unknown
+	return now.version == "" || now.version != strings.TrimSpace(string(module))
 }
 
 // driverLoad identifies the present load of the kernel module by the inode number of its directory

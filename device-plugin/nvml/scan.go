@@ -95,6 +95,13 @@ func (b *Backend) scan() (gpu.Inventory, error) {
 	b.topology(fs)
 	b.remember(fs)
 	list(&inv, fs)
+	if b.outdated() {
+		for i := range inv.Devices {
+			if d := &inv.Devices[i]; !d.Signals.Lost && d.Unusable == "" {
+				d.Unusable = gpu.LibraryReplaced
+			}
+		}
+	}
 	slices.Sort(inv.Warnings)
 	return inv, nil
 }
