@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,7 +25,7 @@ import (
 // plugin opens it as it opens NVIDIA's.
 type gpuBox struct {
 	t      *testing.T
-	serial string
+	ids    []string
 	state  nvmltest.State
 	path   string // path of the state file
 	Client cluster.Client
@@ -43,10 +42,7 @@ func newGPUBox(t *testing.T, state nvmltest.State, more string) *gpuBox {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &gpuBox{t: t, serial: fmt.Sprintf("%012x", rand.Uint64()>>16), state: state, path: lib + ".state"}
-	for i := 0; state[fmt.Sprintf("gpu%d", i)] != nil; i++ {
-		state.Set(fmt.Sprintf("gpu%d", i), "uuid", b.uuid(i))
-	}
+	b := &gpuBox{t: t, ids: state.Own(), state: state, path: lib + ".state"}
 	b.write()
 	if !strings.Contains(more, "state_dir") {
 		more += fmt.Sprintf("\nstate_dir = %q\n", t.TempDir())
@@ -58,12 +54,8 @@ func newGPUBox(t *testing.T, state nvmltest.State, more string) *gpuBox {
 	return b
 }
 
-// uuid is the id of GPU i. No two boxes share an id, as no two machines do: a
-// plugin looks for tasks that hold its GPUs among all processes of this machine,
-// which include those of other tests.
-func (b *gpuBox) uuid(i int) string {
-	return strings.TrimSuffix(nvmltest.UUID(i), "000000000000") + b.serial
-}
+// uuid is the id of GPU i.
+func (b *gpuBox) uuid(i int) string { return b.ids[i] }
 
 func (b *gpuBox) write() {
 	b.t.Helper()

@@ -25,9 +25,11 @@ import (
 
 // idleNode is a node whose two GPUs are simulated by the fake NVML and CUDA libraries; the
 // second GPU is slow. scale is the length of a simulated second.
-func idleNode(t *testing.T, scale string) (state nvmltest.State, config, dir string) {
+func idleNode(t *testing.T, scale string) (state nvmltest.State, ids []string, config, dir string) {
 	t.Helper()
 	dir = t.TempDir()
+	state = nvmltest.H200(2)
+	ids = state.Own()
 	lib, err := fakecuda.Build(dir)
 	if errors.Is(err, fakecuda.ErrNoCompiler) {
 		t.Skip(err)
@@ -35,23 +37,21 @@ func idleNode(t *testing.T, scale string) (state nvmltest.State, config, dir str
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(lib+".settings", []byte("gpus=2\nslow.1=1.04\nscale="+scale+"\n"), 0o644); err != nil {
+	if err := os.WriteFile(lib+".settings", fmt.Appendf(nil, "gpus=2\nuuid.0=%s\nuuid.1=%s\nslow.1=1.04\nscale=%s\n", ids[0], ids[1], scale), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	state = nvmltest.H200(2)
 	for i := range 2 {
-		state.Set(fmt.Sprintf("gpu%d", i), "uuid", fakecuda.UUID(i))
 		state.Set(fmt.Sprintf("gpu%d", i), "sm_mhz", "1900") // the clock of a busy GPU, because the plugin judges rates by the clock
 	}
-	return state, fast + fmt.Sprintf("\nstate_dir = %q\nmeasure {\n mode = \"idle\"\n jitter = \"0s\"\n cuda_library = %q\n idle_for = \"1s\"\n warmup = \"0s\"\n limit = \"10s\"\n}\nnomad {\n address = %q\n}", dir, lib, freeNode(t, 2)), dir
+	return state, ids, fast + fmt.Sprintf("\nstate_dir = %q\nmeasure {\n mode = \"idle\"\n jitter = \"0s\"\n cuda_library = %q\n idle_for = \"1s\"\n warmup = \"0s\"\n limit = \"10s\"\n}\nnomad {\n address = %q\n}", dir, lib, freeNode(t, ids)), dir
 }
 
 // freeNode is a Nomad that says that no allocation holds one of the node's GPUs.
-func freeNode(t *testing.T, gpus int) (address string) {
+func freeNode(t *testing.T, gpus []string) (address string) {
 	t.Helper()
 	node := api.Node{ID: "n1", Name: "n1", Status: "ready", NodeResources: &api.NodeResources{Devices: []*api.NodeDeviceResource{{}}}}
-	for i := range gpus {
-		node.NodeResources.Devices[0].Instances = append(node.NodeResources.Devices[0].Instances, &api.NodeDevice{ID: fakecuda.UUID(i)})
+	for _, id := range gpus {
+		node.NodeResources.Devices[0].Instances = append(node.NodeResources.Devices[0].Instances, &api.NodeDevice{ID: id})
 	}
 	answers := map[string]any{
 		"/v1/agent/self":          api.AgentSelf{Stats: map[string]map[string]string{"client": {"node_id": "n1"}}},
@@ -71,18 +71,18 @@ func freeNode(t *testing.T, gpus int) (address string) {
 // The plugin measures idle GPUs without an order, and publishes the results.
 func TestIdleGPUsAreMeasuredAndPublished(t *testing.T) {
 	ours(t)
-	state, config, _ := idleNode(t, "0.001")
+	state, ids, config, _ := idleNode(t, "0.001")
 	w := start(t, state, config)
 	s := w.fingerprint()
 	got := s.until("times of both GPUs", func(gs []*device.DeviceGroup) bool {
 		raw := attribute(gs[0], "unique.variability_raw")
-		return strings.Contains(raw, fakecuda.UUID(0)) && strings.Contains(raw, fakecuda.UUID(1))
+		return strings.Contains(raw, ids[0]) && strings.Contains(raw, ids[1])
 	})
 	if got, want := attribute(got[0], "variability_reference"), "string node"; got != want {
 		t.Errorf("reference %q, want %q", got, want)
 	}
 	slow, all := attribute(got[0], "unique.variability_a_le_2"), attribute(got[0], "unique.variability_a_le_5")
-	if strings.Contains(slow, fakecuda.UUID(1)) || !strings.Contains(slow, fakecuda.UUID(0)) || !strings.Contains(all, fakecuda.UUID(1)) {
+	if strings.Contains(slow, ids[1]) || !strings.Contains(slow, ids[0]) || !strings.Contains(all, ids[1]) {
 		t.Errorf("class ≤ 2: %s; class ≤ 5: %s; want the slow GPU only in the second", slow, all)
 	}
 }
@@ -91,7 +91,7 @@ func TestIdleGPUsAreMeasuredAndPublished(t *testing.T) {
 // plugin still measures, with its own binary.
 func TestMeasuringWithABinaryThatWasReplaced(t *testing.T) {
 	ours(t)
-	state, config, dir := idleNode(t, "0.001")
+	state, ids, config, dir := idleNode(t, "0.001")
 	w := driverless(t, state)
 	old := filepath.Join(dir, filepath.Base(binary))
 	run(t, "cp", binary, old)
@@ -106,19 +106,19 @@ func TestMeasuringWithABinaryThatWasReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.fingerprint().until("times of a GPU", func(gs []*device.DeviceGroup) bool {
-		return len(gs) > 0 && strings.Contains(attribute(gs[0], "unique.variability_raw"), fakecuda.UUID(0))
+		return len(gs) > 0 && strings.Contains(attribute(gs[0], "unique.variability_raw"), ids[0])
 	})
 }
 
 // Reserve ends a running measurement at once, and none of its processes is left.
 func TestReserveEndsAMeasurement(t *testing.T) {
 	ours(t)
-	state, config, dir := idleNode(t, "1") // sessions take as long as on a real GPU
+	state, ids, config, dir := idleNode(t, "1") // sessions take as long as on a real GPU
 	w := start(t, state, config)
 	w.fingerprint().until("two GPUs", listed(2))
 	eventually(t, "measuring begins", func() bool { return len(children(t, w.PID())) == 2 })
 	took := patience.Stopwatch()
-	if _, err := w.Device.Reserve([]string{fakecuda.UUID(0)}); err != nil {
+	if _, err := w.Device.Reserve([]string{ids[0]}); err != nil {
 		t.Fatal(err)
 	}
 	if took := took(); took > 2*time.Second {

@@ -11,17 +11,15 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/nomad-pal/nomad-pal/device-plugin/cuda/fakecuda"
 )
 
 // After an operator has released the driver, the plugin makes no NVML call and has no process that
 // uses a GPU, whoever calls it. This holds after a restart, too, until the operator resumes.
 func TestReleasedDriverIsLeftAlone(t *testing.T) {
 	ours(t)
-	state, config, dir := idleNode(t, "1") // sessions take as long as on a real GPU
+	state, ids, config, dir := idleNode(t, "1") // sessions take as long as on a real GPU
 	w := driverless(t, state)
-	calls, id := filepath.Join(t.TempDir(), "calls"), fakecuda.UUID(0)
+	calls, id := filepath.Join(t.TempDir(), "calls"), ids[0]
 	w.env = append(w.env, "FAKE_NVML_CALLS="+calls)
 	w.launch()
 	if err := w.Configure(config); err != nil {

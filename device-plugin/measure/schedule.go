@@ -36,8 +36,8 @@ type Schedule struct {
 	Mode     Mode
 	Interval time.Duration // between sessions of one GPU
 	IdleFor  time.Duration // how long a GPU must have been idle
-	// Gap is the minimum time between two sessions of one GPU. Retry replaces Gap after an
-	// interrupted session, and after an alarm.
+	// Gap is the minimum time between two sessions of one GPU. Retry replaces Gap after an alarm.
+	// After an interrupted session, only IdleFor counts.
 	Gap, Retry time.Duration
 	// Gather is the minimum idle time of a GPU whose own task requested the measurement. During
 	// this time, tasks can start on the node's other GPUs, so that all GPUs are measured together.
@@ -215,11 +215,13 @@ func (s Schedule) early() Schedule {
 }
 
 // pause returns the minimum time between a session and the next. The pause is longer after
-// failures, up to a day, and shorter after an interruption or a drift alarm.
+// failures, up to a day, shorter after a drift alarm, and 0 after an interruption.
 func (s Schedule) pause(r record) time.Duration {
 	switch {
 	case r.Failures > 0:
 		return min(24*time.Hour, s.Gap<<min(r.Failures-1, 10))
+	case r.Problem == interrupted:
+		return 0 // the task that interrupted the session may be gone
 	case r.Problem != "" || r.Alarm:
 		return s.Retry
 	default:

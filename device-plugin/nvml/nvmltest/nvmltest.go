@@ -10,6 +10,7 @@ import (
 	"bytes"
 	_ "embed"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -112,6 +113,20 @@ func H200(n int) State {
 		s.Set(scope, "switch", fmt.Sprint(i/2))
 	}
 	return s
+}
+
+// Own gives each GPU an id and the number of a device file that no other test has, and returns the
+// ids. A plugin looks for tasks that hold its GPUs among all processes and containers of the machine,
+// which include those of other tests.
+func (s State) Own() (ids []string) {
+	minor := 100_000 + rand.IntN(1_000_000_000)
+	for i := 0; s[fmt.Sprintf("gpu%d", i)] != nil; i++ {
+		scope := fmt.Sprintf("gpu%d", i)
+		ids = append(ids, fmt.Sprintf("GPU-%08d-0000-0000-0000-%012x", i, rand.Uint64()>>16))
+		s.Set(scope, "uuid", ids[i])
+		s.Set(scope, "minor", fmt.Sprint(minor+i))
+	}
+	return ids
 }
 
 // idle is the state of an idle H200.
