@@ -17,7 +17,6 @@ module=github.com/nomad-pal/nomad-pal/internal/version
 commit=$(release/version.sh commit)
 
 say() { echo "release: $*" >&2; }
-command -v llvm-objdump >/dev/null || { say "llvm-objdump is missing: apt-get install llvm"; exit 1; }
 
 # build builds the package $2 for architecture $1, through the command $3... if there is one. The binary must not depend
 # on this machine: it contains no paths, and no VCS stamp, which Go leaves out in linked worktrees.

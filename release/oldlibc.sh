@@ -12,9 +12,7 @@ shift
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/build/release/sysroot/$arch
 
 say() { echo "release: $*" >&2; }
-for tool in clang ld.lld mmdebstrap; do
-  command -v $tool >/dev/null || { say "$tool is missing: apt-get install clang lld mmdebstrap"; exit 1; }
-done
+"$(dirname "${BASH_SOURCE[0]}")/needs.sh" clang ld.lld mmdebstrap
 if [ ! -e "$root" ]; then
   archive=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' | grep '/debian/$' | head -n 1) || true
   say "C library of $suite for $arch"

@@ -14,9 +14,6 @@ trap 'rm -rf "$work"' EXIT
 say() { echo "== $*"; }
 
 [ "$(id -u)" = 0 ] || { echo "run this as root"; exit 1; }
-for tool in mmdebstrap systemd-nspawn rpm skopeo umoci qemu-aarch64-static; do
-  command -v $tool >/dev/null || { echo "$tool is missing: apt-get install mmdebstrap systemd-container rpm skopeo umoci qemu-user-static"; exit 1; }
-done
 [ -z "$(git status --porcelain --untracked-files=no)" ] || { echo "some changes are not committed"; exit 1; }
 commit=$(git rev-parse HEAD)
 (cd "$out" && sha256sum --quiet -c SHA256SUMS)

@@ -5,8 +5,13 @@
 
 KIT := build/hardware-kit
 
+# The tools that make hardware needs, checked before anything is built.
+.PHONY: hardware-needs
+hardware-needs:
+	@release/needs.sh go git gcc tar
+
 .PHONY: hardware
-hardware: hardware-kit ## Try everything on this machine's GPUs within 8 minutes: one JSON file, one page and one log in build/hardware, with the results that disagree with the docs (HARDWARE='-plan' prints what it would do, '-h' all options)
+hardware: hardware-needs hardware-kit ## Try everything on this machine's GPUs within 8 minutes: one JSON file, one page and one log in build/hardware, with the results that disagree with the docs (HARDWARE='-plan' prints what it would do, '-h' all options)
 	@mkdir -p build/hardware
 	$(KIT)/hardware.sh -out=build/hardware/$$(hostname) $(HARDWARE)
 

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/accounting"
+	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
@@ -39,6 +41,17 @@ func (h *History) retention() (time.Duration, error) {
 		return keep, errors.New(`history: database = "" is neither a file nor an address`)
 	}
 	return keep, duration("history: retention", h.Retention, &keep)
+}
+
+// Beside returns an error if an agent with this configuration must not run beside the active agent.
+// Of two agents with a history in a local file, each file would contain only the time of its agent.
+// On the active agent's own machine, the file is the same.
+func (f File) Beside(active heartbeat.Activity) error {
+	host, _ := os.Hostname() // "" matches no other agent
+	if f.History == nil || accounting.IsPostgres(f.History.Database) || !f.HA.on() || !active.Working || active.Host() == host {
+		return nil
+	}
+	return fmt.Errorf("history { database = %q } is a file of this machine, but agent %s is active on another one, so each agent would record only a part: let all agents share a database postgres://…, or remove the block history", f.History.Database, active.Agent)
 }
 
 const (

@@ -261,7 +261,14 @@ func (a *Agent) serve(ctx context.Context, file File, address string) error {
 	if err != nil {
 		return err
 	}
-	return a.elect(ctx, election, *file.HA, lead)
+	beside := func(ctx context.Context) error {
+		active, err := heartbeat.ReadActivity(ctx, election, time.Now())
+		if err != nil {
+			return nil // the election reports that Nomad does not answer
+		}
+		return file.Beside(active)
+	}
+	return a.elect(ctx, election, *file.HA, beside, lead)
 }
 
 // beside starts the learner and the notifiers, which run beside the placer while this agent is

@@ -16,13 +16,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
-// elect runs lead whenever this agent holds the lock, until ctx ends. lead ends before another
+// elect runs lead whenever this agent holds the lock, until ctx ends. Before each attempt to acquire
+// the lock, elect calls beside, which returns an error if this agent must not stand by. lead ends before another
 // agent can get the lock, unless the process or its machine hangs: see [onlyLeading]. Registrations
 // are check-and-set, so even two leaders at once would do no harm to jobs.
 //
 // The agent does not use LockLeaser of Nomad's API package. LockLeaser continues the protected work
 // after the lock was lost, and panics if the work fails after LockLeaser has returned.
-func (a *Agent) elect(ctx context.Context, c *nomad.Client, ha HA, lead func(context.Context) error) error {
+func (a *Agent) elect(ctx context.Context, c *nomad.Client, ha HA, beside, lead func(context.Context) error) error {
 	ttl, delay, _ := ha.times() // checked by [File.PlacerConfig]
 	v := api.Variable{
 		Namespace: c.Namespace(), Path: cmp.Or(ha.LockPath, "nomad-pal/lock"),
@@ -30,6 +31,9 @@ func (a *Agent) elect(ctx context.Context, c *nomad.Client, ha HA, lead func(con
 		Items: api.VariableItems{"agent": name()}, // for people who wonder who holds the lock
 	}
 	for ctx.Err() == nil {
+		if err := beside(ctx); err != nil {
+			return err
+		}
 		locks, err := c.API().Locks(api.WriteOptions{Namespace: c.Namespace()}, v)
 		if err != nil {
 			return err

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -21,6 +23,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/testlog"
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 // While a machine is suspended, its monotonic clock stops, but the lock expires. If somebody sets
@@ -119,7 +122,7 @@ func TestElectionWithSlowAnswers(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 				defer cancel()
 				terms := 0
-				_ = a.elect(ctx, client, HA{LockTTL: c.ttl.String()}, func(ctx context.Context) error {
+				_ = a.elect(ctx, client, HA{LockTTL: c.ttl.String()}, func(context.Context) error { return nil }, func(ctx context.Context) error {
 					terms++
 					<-ctx.Done()
 					return ctx.Err()
@@ -134,6 +137,48 @@ func TestElectionWithSlowAnswers(t *testing.T) {
 					t.Errorf("%d lines:\n%s", n, log)
 				}
 			})
+		})
+	}
+}
+
+// An agent whose history is a file does not stand by for an agent on another machine, because each
+// would record only a part. On the same machine they share the file.
+func TestStandbyNeedsSharedHistory(t *testing.T) {
+	const file, database = "history {\n  database = \"%s/history.db\"\n}\n", "history {\n  database = \"postgres://none.invalid/history\"\n}\n"
+	here := activeAt(t, "")
+	there := here
+	there.Agent = "another-machine/1"
+	for _, c := range []struct {
+		name, config string
+		active       store.Heartbeat
+		refused      bool
+	}{
+		{"file", fmt.Sprintf(file, t.TempDir()), there, true},
+		{"file on the same machine", fmt.Sprintf(file, t.TempDir()), here, false},
+		{"database", database, there, false},
+		{"no history", "", there, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := newFake(t, nil)
+			f.set(func() { f.locks["nomad-pal/lock"] = lock{id: "somebody's"} })
+			f.beats(c.active)
+			path := filepath.Join(t.TempDir(), "agent.hcl")
+			config := fmt.Sprintf("%s%snomad {\n  address = %q\n  token = %q\n}\n", standbyConfig, c.config, f.URL, agentsToken)
+			if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- newAgent(&testlog.Buffer{}).Run(ctx, []string{path}, nil) }()
+			if !c.refused {
+				until(t, "the agent asks for the lock", func() bool { return len(f.askedFor("lock")) > 1 })
+				cancel()
+			}
+			err := <-ended
+			cancel()
+			if refused := err != nil && strings.Contains(err.Error(), "let all agents share a database postgres://"); refused != c.refused {
+				t.Errorf("the agent ended with: %v", err)
+			}
 		})
 	}
 }

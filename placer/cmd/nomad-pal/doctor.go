@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/internal/version"
+	"github.com/nomad-pal/nomad-pal/placer/agent"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
@@ -50,7 +51,7 @@ func runDoctor(b *base, args []string) int {
 	}
 	checks := checks(b)
 	if len(config) > 0 {
-		checks = append(checks, checkConfig(config))
+		checks = append(checks, checkConfig(b, config))
 	}
 	failed := slices.ContainsFunc(checks, func(k query.Check) bool { return k.Verdict == query.Fail })
 	return cmp.Or(b.show(checks, func() { printChecks(b, checks) }), map[bool]int{true: exitUnwell}[failed])
@@ -225,8 +226,11 @@ func checkSilent(b *base, now time.Time) (k query.Check, ok bool) {
 	return k, true
 }
 
-func checkConfig(config paths) query.Check {
-	_, cfg, err := configOf(config)
+func checkConfig(b *base, config paths) query.Check {
+	file, cfg, err := configOf(config)
+	if err == nil {
+		err = besideActive(b, file)
+	}
 	if err != nil {
 		return query.Check{Name: "configuration", Verdict: query.Fail, Found: err.Error(), Next: "fix the configuration before the agent reads it"}
 	}
@@ -234,4 +238,18 @@ func checkConfig(config paths) query.Check {
 		return query.Check{Name: "configuration", Verdict: query.Warn, Found: fmt.Sprintf("%s can be used, but %s", strings.Join(config, ", "), strings.Join(warnings, "; ")), Next: "correct or remove this setting"}
 	}
 	return query.Check{Name: "configuration", Verdict: query.OK, Found: strings.Join(config, ", ") + " can be used"}
+}
+
+// besideActive returns an error if an agent with this configuration must not run beside the active
+// agent. If Nomad does not answer, another check says so.
+func besideActive(b *base, file agent.File) error {
+	client, err := b.client()
+	if err != nil {
+		return nil
+	}
+	active, err := heartbeat.ReadActivity(b.ctx, client, time.Now())
+	if err != nil {
+		return nil
+	}
+	return file.Beside(active)
 }

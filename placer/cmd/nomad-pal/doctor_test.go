@@ -68,6 +68,8 @@ func TestDoctor(t *testing.T) {
 
 	conf := c.written("agent.hcl", "placement = \"nowhere\"\n")
 	expect("with a wrong configuration", 2, map[string]query.Verdict{"configuration": query.Fail}, "-config="+conf)
+	shared := c.written("shared.hcl", "high_availability {\n  enabled = true\n}\nhistory {\n  database = \"history.db\"\n}\n")
+	expect("with a history that this machine's agents share", 2, map[string]query.Verdict{"configuration": query.OK}, "-config="+shared)
 	expect("with an agent that is not there", 2, map[string]query.Verdict{"agent's API": query.Fail}, "-pal-address=http://127.0.0.1:1")
 	expect("without Nomad", 2, map[string]query.Verdict{"nomad": query.Fail}, "-address=http://127.0.0.1:1")
 
