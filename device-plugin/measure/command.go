@@ -59,7 +59,7 @@ const (
 type Backend interface {
 	Scan() (gpu.Inventory, error)
 	Sample(ids []string) map[string]gpu.Sample
-	// Processes returns the compute processes on each GPU.
+	// Processes returns the processes that compute or draw on each GPU.
 	Processes(ids []string) map[string][]int
 	Close()
 }

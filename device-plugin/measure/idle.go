@@ -171,7 +171,7 @@ func claimsOf(proc string, all []gpu.Device, tickets map[string]string) claims {
 		}
 		found, dir := map[string]bool{}, filepath.Join(proc, e.Name())
 		given(env[visibleDevices], all, func() bool { return hasDevices(dir) }, found)
-		contained(dir, all, found)
+		contained(dir, env[visibleDevices], all, found)
 		c.add(env, found, tickets)
 	}
 	return c
@@ -256,9 +256,11 @@ func hasDevices(process string) bool {
 }
 
 // contained adds the GPUs whose device files a process has in its own root directory, as in a
-// container. A process that has the files of all GPUs adds none, because its container may only
-// watch GPUs, like dcgm-exporter. A process with the host's root directory adds no GPUs.
-func contained(process string, all []gpu.Device, found map[string]bool) {
+// container. A process that has the files of all GPUs, if there are several, adds none, because its
+// container may only watch GPUs, like dcgm-exporter. If there is one GPU, a container holds it if
+// NVIDIA's runtime gave it the file ("void"); other containers are privileged. A process with the
+// host's root directory adds no GPUs.
+func contained(process, list string, all []gpu.Device, found map[string]bool) {
 	root, err := os.Stat(filepath.Join(process, "root"))
 	if err != nil {
 		return
@@ -278,7 +280,7 @@ func contained(process string, all []gpu.Device, found map[string]bool) {
 		}
 	}
 	for _, id := range has {
-		if len(has) < whole {
+		if len(has) < whole || whole == 1 && list == "void" {
 			found[id] = true
 		}
 	}

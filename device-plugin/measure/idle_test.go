@@ -146,7 +146,7 @@ func TestGPUsGivenByTheirDeviceFile(t *testing.T) {
 		"one of two":          {two, []string{"nvidiactl", "nvidia5"}, []string{"GPU-b"}},
 		"none":                {two, []string{"nvidiactl", "nvidia0"}, nil},
 		"all":                 {two, []string{"nvidiactl", "nvidia3", "nvidia5"}, nil},
-		"the only one":        {two[:1], []string{"nvidia3"}, nil},
+		"the only one":        {two[:1], []string{"nvidia3"}, []string{"GPU-a"}},
 		"no minor is known":   {[]gpu.Device{{ID: "GPU-a", Minor: -1}, two[1]}, []string{"nvidia-1"}, nil},
 		"instances beside it": {append([]gpu.Device{{ID: "MIG-c", MIGProfile: "1g", Minor: 7}}, two...), []string{"nvidia3", "nvidia7"}, []string{"GPU-a"}},
 	} {
@@ -156,8 +156,15 @@ func TestGPUsGivenByTheirDeviceFile(t *testing.T) {
 			t.Errorf("%s (-want +got)\n%s", name, diff)
 		}
 	}
-	// A process of the host has the host's root, and therefore all device files.
+	// A privileged container has the file of the only GPU, too, and so has one that watches all GPUs.
 	proc := t.TempDir()
+	showProcess(t, proc, "4711", "", "nvidia3")
+	showProcess(t, proc, "4712", "NVIDIA_VISIBLE_DEVICES=all", "nvidia3")
+	if got := claimsOf(proc, two[:1], nil).given; len(got) > 0 {
+		t.Errorf("of a GPU that nobody holds: %v", got)
+	}
+	// A process of the host has the host's root, and therefore all device files.
+	proc = t.TempDir()
 	showProcess(t, proc, "4711", "")
 	root := filepath.Join(proc, "4711", "root")
 	if err := os.RemoveAll(root); err != nil {
@@ -167,7 +174,7 @@ func TestGPUsGivenByTheirDeviceFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	found := map[string]bool{}
-	contained(filepath.Join(proc, "4711"), two, found)
+	contained(filepath.Join(proc, "4711"), "", two, found)
 	if len(found) > 0 {
 		t.Errorf("a process of the host has %v", found)
 	}

@@ -13,7 +13,8 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// Processes lists the compute processes of each GPU, including processes behind an MPS server.
+// Processes lists the processes that compute or draw on each GPU, including processes behind an MPS
+// server.
 // Processes leaves out GPUs that are lost, are still being read, do not answer in time, or refuse
 // permission. If the driver cannot list processes, the result is empty.
 func (b *Backend) Processes(ids []string) map[string][]int {
@@ -95,6 +96,7 @@ func (b *Backend) processesOf(dev nvml.Device) (pids []int, ok bool) {
 	}{
 		{"nvmlDeviceGetComputeRunningProcesses", dev.GetComputeRunningProcesses},
 		{"nvmlDeviceGetMPSComputeRunningProcesses", dev.GetMPSComputeRunningProcesses},
+		{"nvmlDeviceGetGraphicsRunningProcesses", dev.GetGraphicsRunningProcesses}, // such as Xorg
 	} {
 		f := list.function
 		found, ret := answer(r, f+"_v3|"+f+"_v2|"+f, list.ask)

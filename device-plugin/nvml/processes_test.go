@@ -22,6 +22,7 @@ func TestProcesses(t *testing.T) {
 	dir := t.TempDir()
 	state := nvmltest.H200(5)
 	state.Set("gpu0", "processes", "4712,4711")
+	state.Set("gpu1", "graphics", "4714")
 	state.Set("gpu2", "processes", "4713")
 	state.Set("sys", "pids", dir)
 	for _, name := range []string{fmt.Sprintf("%s.%d", nvmltest.UUID(3), os.Getpid()), nvmltest.UUID(3) + ".99999999"} {
@@ -37,7 +38,7 @@ func TestProcesses(t *testing.T) {
 	n.set("gpu2", "lost", "1")
 	n.set("gpu4", "ret.nvmlDeviceGetComputeRunningProcesses_v3", "3") // not supported
 	got := n.Processes([]string{nvmltest.UUID(0), nvmltest.UUID(1), nvmltest.UUID(2), nvmltest.UUID(3), nvmltest.UUID(4), "GPU-none"})
-	want := map[string][]int{nvmltest.UUID(0): {4711, 4712}, nvmltest.UUID(1): nil, nvmltest.UUID(3): {os.Getpid()}, nvmltest.UUID(4): nil}
+	want := map[string][]int{nvmltest.UUID(0): {4711, 4712}, nvmltest.UUID(1): {4714}, nvmltest.UUID(3): {os.Getpid()}, nvmltest.UUID(4): nil}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}

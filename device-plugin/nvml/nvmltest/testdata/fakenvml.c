@@ -466,7 +466,7 @@ int nvmlEventSetWait_v2(int *s, event *e, unsigned ms) {
 	return r;
 }
 
-// "processes 4711,4712" compute on a GPU. "sys pids DIR" adds living processes that have a file
+// "processes 4711,4712" compute on a GPU, "graphics 4713" draws. "sys pids DIR" adds living processes that have a file
 // DIR/UUID.PID, which the fake CUDA driver writes. "sys process_bytes 32" selects the record size
 // of drivers 535.43 to 535.86.
 typedef struct { unsigned pid; u64 used; unsigned gi, ci; } process;
@@ -492,6 +492,18 @@ int nvmlDeviceGetComputeRunningProcesses_v3(dev *d, unsigned *n, process *out) {
 		found++;
 	}
 	if (files) closedir(files);
+	*n = found;
+	return found > most ? 7 : SUCCESS; // INSUFFICIENT_SIZE
+}
+
+int nvmlDeviceGetGraphicsRunningProcesses_v3(dev *d, unsigned *n, process *out) {
+	char scope[16], v[96];
+	unsigned most = *n, found = 0;
+	GATE(d);
+	scope_of(d, scope, sizeof scope);
+	if (find(scope, "graphics", v, sizeof v))
+		for (char *save, *p = strtok_r(v, ",", &save); p; p = strtok_r(0, ",", &save), found++)
+			if (found < most) put(out, found, atoi(p));
 	*n = found;
 	return found > most ? 7 : SUCCESS; // INSUFFICIENT_SIZE
 }
