@@ -73,7 +73,7 @@ checks: build nomad fault-points ## Run make test without the end-to-end tests
 # make test runs a sample of these cases. After TEST_LONG_UNTIL, in seconds since 1970, no further case starts.
 .PHONY: test-long
 test-long: ## Run all cases of which make test runs a sample: every story and scenario on a real Nomad, all faults, all small worlds, ten million steps (about two hours)
-	+@failed=0; $(MAKE) --no-print-directory -j1 e2e-all scenarios-all faults-all partitions-short properties-all walks-all || failed=$$?; .ci/summary $$failed e2e-all scenarios-all faults-all partitions-short properties-all walks-all
+	+@failed=0; $(MAKE) --no-print-directory -j1 training e2e-all scenarios-all faults-all partitions-short properties-all walks-all || failed=$$?; .ci/summary $$failed training e2e-all scenarios-all faults-all partitions-short properties-all walks-all
 
 .PHONY: unit
 unit: ## Run unit, property and golden tests without the race detector, for a quick check
@@ -119,7 +119,16 @@ walks-all: gotestsum
 
 .PHONY: e2e-all
 e2e-all: gotestsum build nomad
-	cd e2e && TEST_LONG=1 E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat $(CURDIR)/build/nomad.path) $(call part,e2e-all,$(call AGAIN,e2e-all)) -vet=off -count=1 -parallel 8 -timeout 2h -skip '^Test(Scenarios|PlacerPartitions)$$'
+	cd e2e && TEST_LONG=1 E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat $(CURDIR)/build/nomad.path) $(call part,e2e-all,$(call AGAIN,e2e-all)) -vet=off -count=1 -parallel 8 -timeout 2h -skip '^Test(Scenarios|PlacerPartitions|Training)$$'
+
+.PHONY: training
+training: gotestsum build nomad ## Train with a real PyTorch on real Nomad; kill ranks, nodes and the agent, and compare the last loss (needs python3-torch and openmpi-bin; without them the test is skipped, but fails in CI)
+	@echo "trainings that are stopped (some minutes)"
+	cd e2e && TEST_LONG=1 E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat $(CURDIR)/build/nomad.path) $(call part,training,$(call AGAIN,training)) -vet=off -count=1 -timeout 1h -run '^TestTraining$$'
+
+.PHONY: training-report
+training-report: ## Run make training, and write what the stops cost into docs/results/training.md
+	TRAINING_REPORT=$(CURDIR)/docs/results/training.md $(MAKE) --no-print-directory training
 
 .PHONY: scenarios-all
 scenarios-all: gotestsum build nomad

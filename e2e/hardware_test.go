@@ -11,12 +11,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -36,13 +35,15 @@ type machine struct {
 	gpus []string // UUIDs
 	real bool
 	cuda bool // PyTorch sees a GPU
+	// shared is the directory of the client's volume "shared".
+	shared string
 }
 
 // newMachine starts Nomad on this machine. more is added to the plugin's
 // configuration.
 func newMachine(t *testing.T, more string) *machine {
 	t.Helper()
-	m := &machine{real: os.Getenv(realGPUs) == "real"}
+	m := &machine{real: os.Getenv(realGPUs) == "real", shared: t.TempDir()}
 	var client cluster.Client
 	if m.real {
 		out, err := exec.Command("nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader").Output()
@@ -70,7 +71,7 @@ nomad {
 		client, m.gpus = box.Client, []string{box.uuid(0)}
 		client.Plugins[0].Config += more
 	}
-	client.HCL = "telemetry {\n  collection_interval = \"1s\"\n}\n" + chroot(t)
+	client.HCL = "telemetry {\n  collection_interval = \"1s\"\n}\n" + chroot(t) + sharedVolume(m.shared)
 	c := clustertest.Start(t, cluster.Options{Bin: binaries(t), Clients: []cluster.Client{client}})
 	m.bed = &bed{t: t, Cluster: c, dir: t.TempDir()}
 	m.node = c.Clients()[0].Name
@@ -119,8 +120,6 @@ func (m *machine) task(id, device, driver, config, meta string) string {
       }
       env {
         PYTHONUNBUFFERED = "1"
-        CHECKPOINT       = %q
-        STEPS            = "100000000"
       }
       resources {
         cpu    = 100
@@ -130,7 +129,7 @@ func (m *machine) task(id, device, driver, config, meta string) string {
     }
   }
 }
-`, id, meta, driver, config, filepath.Join(m.dir, id+".checkpoint"), device)
+`, id, meta, driver, config, device)
 }
 
 // python is the configuration of a task that runs a Python program with
@@ -158,23 +157,12 @@ func (m *machine) outputOf(alloc string) string {
 	return text.String()
 }
 
-// allocs are a job's allocations, oldest first.
-func (m *machine) allocs(job string) []*api.AllocationListStub {
-	m.t.Helper()
-	stubs, _, err := m.API().Jobs().Allocations(job, true, nil)
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	slices.SortFunc(stubs, func(a, b *api.AllocationListStub) int { return int(a.CreateIndex) - int(b.CreateIndex) })
-	return stubs
-}
-
 // ended waits until a job's only task has ended, and returns what it printed.
 func (m *machine) ended(job string) string {
 	m.t.Helper()
 	var text string
 	m.until(job+" ends", func() string {
-		allocs := m.allocs(job)
+		allocs := m.allocsOf(job)
 		if len(allocs) == 0 || allocs[0].ClientStatus == "pending" || allocs[0].ClientStatus == "running" {
 			return fmt.Sprintf("%d allocations", len(allocs))
 		}
@@ -311,44 +299,21 @@ func measured(m *machine) {
 	m.t.Logf("%s", out)
 }
 
-var (
-	stoppedAfter = regexp.MustCompile(`stopped after step (\d+)`)
-	runsFrom     = regexp.MustCompile(`runs from step (\d+)`)
-)
-
-// goesOn: checkpoint.py is stopped, and continues with the next step.
+// goesOn: a training on all GPUs is stopped, and continues with the next step. On GPUs its ranks
+// communicate with NCCL, and with gloo otherwise.
 func goesOn(m *machine) {
-	program, err := filepath.Abs("../jobspecs/checkpoint.py")
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	m.run(m.task("train", "nvidia/gpu", "raw_exec", python(m.t, program), "pal_preempt = \"true\"\n    pal_progress = \"true\""))
-	m.until("the first run works", func() string {
-		if all := m.allocs("train"); len(all) == 0 || !runsFrom.MatchString(m.outputOf(all[0].ID)) {
-			return "it has not begun"
-		}
-		return ""
-	})
-	m.untilSays("explain train", "of its work, as the job reports")
-	if out, code := m.pal("requeue", "train"); code != 0 {
+	const endless = 1_000_000
+	tr := newTrainer(m.bed, pythonWithTorch(m.t), m.shared, endless)
+	tr.submit("ranks", fmt.Sprintf("ranks=%d", len(m.gpus)))
+	tr.untilSteps("ranks", 1, 20)
+	m.untilSays("explain ranks", "of its work, as the job reports")
+	s := stopped{what: "requeue", at: time.Now(), wrote: true, newRun: 2}
+	if out, code := m.pal("requeue", "ranks"); code != 0 {
 		m.t.Fatalf("requeue: exit code %d\n%s", code, out)
 	}
-	m.until("the second run goes on", func() string {
-		all := m.allocs("train")
-		if len(all) < 2 {
-			return "there is none"
-		}
-		last, next := stoppedAfter.FindStringSubmatch(m.outputOf(all[0].ID)), runsFrom.FindStringSubmatch(m.outputOf(all[len(all)-1].ID))
-		if last == nil || next == nil {
-			return fmt.Sprintf("the first run printed %q, the last %q", m.outputOf(all[0].ID), m.outputOf(all[len(all)-1].ID))
-		}
-		was, _ := strconv.Atoi(last[1])
-		if is, _ := strconv.Atoi(next[1]); is != was+1 {
-			m.t.Fatalf("stopped after step %d, runs from step %d", was, is)
-		}
-		return ""
-	})
-	m.purge("train")
+	tr.goesOn("ranks", s)
+	m.t.Logf("%s", costTable(*tr.costs))
+	m.purge("ranks")
 }
 
 // classified: a job's load on its GPU gives its class.

@@ -4,6 +4,7 @@
 package e2e_test
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"io"
@@ -27,17 +28,17 @@ import (
 // jobspecStories test what each file of jobspecs/ promises.
 var jobspecStories = map[string]func(*testing.T, *bed, *api.Job){
 	"array":          testArrayFile,
-	"checkpoint":     testToTheEnd,
 	"dispatch":       testDispatchFile,
 	"inference":      testInferenceFile,
 	"mig":            testToTheEnd,
+	"mpi":            testRanksFile,
 	"native-class":   testToTheEnd,
-	"nccl":           testRanksFile,
 	"nomad-pal":      nil, // see TestWorkloadIdentity
 	"notebook":       testNotebookFile,
 	"nvidia-mps":     testMPSFile,
 	"periodic":       testPeriodicFile,
 	"pipeline":       testPipelineFile,
+	"ranks":          testRanksFile,
 	"raw-exec":       testToTheEnd,
 	"several-groups": testSeveralGroupsFile,
 	"single-gpu":     testToTheEnd,
@@ -67,7 +68,7 @@ func TestJobspecs(t *testing.T) {
 		c.CPUMHz, c.MemoryMB = 1_000_000, 4_000_000
 		c.Profile = calibrated
 		c.PluginHCL = "sharing {\n  replicas = 4\n  gpus = [\"NVIDIA L4\"]\n}\n"
-		c.HCL = fmt.Sprintf("client {\n  host_volume \"shared\" {\n    path = %q\n  }\n}\n", shared)
+		c.HCL = sharedVolume(shared)
 	})
 	b.config = b.nomadBlock()
 	b.startAgent("nomad-pal")
@@ -84,7 +85,7 @@ func TestJobspecs(t *testing.T) {
 			t.Parallel()
 			sub := *b
 			sub.t = t
-			job := jobspecFile(t, file)
+			job := jobspecFile(t, file, shared)
 			t.Cleanup(func() {
 				if t.Failed() {
 					sub.logAllocs(name)
@@ -95,15 +96,17 @@ func TestJobspecs(t *testing.T) {
 	}
 }
 
-// jobspecFile parses a file as Nomad's CLI does. Tasks for docker become plain
-// processes. If such a task has no command, its command is the name of the image.
-func jobspecFile(t *testing.T, file string) *api.Job {
+// jobspecFile parses a file as Nomad's CLI does, with values for its variables. Tasks for docker
+// become plain processes. If such a task has no command, its command is the name of the image.
+// raw_exec has no volume mounts, so shared is the directory that containers see as /shared.
+func jobspecFile(t *testing.T, file, shared string, vars ...string) *api.Job {
 	t.Helper()
 	body, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	job, err := jobspec2.ParseWithConfig(&jobspec2.ParseConfig{Path: file, Body: body, Strict: true})
+	text := bytes.ReplaceAll(body, []byte("/shared/"), []byte(shared+"/"))
+	job, err := jobspec2.ParseWithConfig(&jobspec2.ParseConfig{Path: file, Body: text, Strict: true, ArgVars: vars})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +116,7 @@ func jobspecFile(t *testing.T, file string) *api.Job {
 				image, _, _ := strings.Cut(path.Base(task.Config["image"].(string)), ":")
 				command, _ := task.Config["command"].(string)
 				task.Driver, task.Config = "raw_exec", map[string]any{"command": cmp.Or(command, image), "args": task.Config["args"]}
-				task.VolumeMounts = nil // raw_exec has no volume mounts; the test in docker mounts volumes
+				task.VolumeMounts = nil
 			}
 		}
 	}

@@ -1,9 +1,15 @@
-# PyTorch's torchrun on several nodes: four allocations with eight GPUs each. They start together or
-# not at all, on nodes that are close together, and not on slow GPUs.
+# PyTorch's torchrun: one allocation for each node, and one process for each of the node's GPUs. ranks.nomad.hcl
+# explains what is the same there.
 #
-#   nomad-pal plan torchrun.nomad.hcl        # where it would run now, and why
-#   nomad-pal run torchrun.nomad.hcl
-#   nomad-pal explain torchrun
+#   nomad-pal plan torchrun.nomad.hcl                           # where would it run now, and why?
+#   nomad-pal run -var nodes=2 -var gpus=8 torchrun.nomad.hcl
+variable "nodes" { default = 2 }
+variable "gpus" { default = 8 }
+variable "image" { default = "nvcr.io/nvidia/pytorch:25.10-py3" }
+variable "script" { default = "/shared/train.py" }
+variable "network" { default = "" }
+variable "hca" { default = "" }
+
 job "torchrun" {
   type = "batch"
 
@@ -14,19 +20,14 @@ job "torchrun" {
 
   meta {
     pal_class    = "A"
-    pal_duration = "6h"   # an estimate of the run time; with estimates, jobs wait less on average
-    pal_preempt  = "true" # the job writes checkpoints, so the placer can stop it and start it again
+    pal_duration = "12h"
+    pal_preempt  = "true"
+    pal_progress = "true"
   }
 
-  group "ranks" {
-    count = 4
+  group "nodes" {
+    count = var.nodes
 
-    network {
-      port "rendezvous" {}
-    }
-
-    # A rank is useless without its peers, so Nomad must not restart a rank alone. If a rank fails,
-    # the placer starts the whole gang again.
     restart {
       attempts = 0
       mode     = "fail"
@@ -36,64 +37,73 @@ job "torchrun" {
       attempts = 0
     }
 
-    # Nomad registers each rank as a service, with the rank's number as a tag. NOMAD_ALLOC_INDEX is
-    # 0 to count - 1; a replacement gets the number of the rank that it replaces. A copy of this job
-    # needs another service name, here and in the template.
-    service {
-      name     = "torchrun"
-      port     = "rendezvous"
-      provider = "nomad"
-      tags     = ["rank-${NOMAD_ALLOC_INDEX}"]
+    network {
+      port "rendezvous" {}
     }
 
-    task "rank" {
-      driver = "docker"
+    service {
+      name     = "${NOMAD_JOB_NAME}"
+      port     = "rendezvous"
+      provider = "nomad"
+      tags     = ["node-${NOMAD_ALLOC_INDEX}"]
+    }
+
+    volume "shared" {
+      type   = "host"
+      source = "shared"
+    }
+
+    task "node" {
+      driver       = "docker"
+      kill_signal  = "SIGTERM"
+      kill_timeout = "30s" # torchrun passes the signal on, and kills its processes after 30 s
 
       config {
-        image   = "nvcr.io/nvidia/pytorch:25.10-py3"
-        command = "bash"
-        args    = ["${NOMAD_TASK_DIR}/start.sh"]
-
-        # NCCL connects every rank with every other rank, on ports that NCCL chooses.
+        image        = var.image
+        command      = "bash"
+        args         = ["${NOMAD_TASK_DIR}/start.sh"]
         network_mode = "host"
-        shm_size     = 17179869184 # 16 GiB, for data loaders
+        shm_size     = 17179869184 # 16 GiB, for NCCL and data loaders
+        devices      = var.hca == "" ? [] : [{ host_path = "/dev/infiniband" }]
 
         ulimit {
-          memlock = "-1" # RDMA pins memory
+          memlock = "-1"
           stack   = "67108864"
         }
       }
 
-      # Rank 0's address, once rank 0 is registered. Do not use nomadService 1 "key" "name" instead:
-      # it selects by a hash over the services that exist at the time of the call, so ranks that
-      # start at different times get different addresses.
-      template {
-        destination = "local/rank-0.env"
-        change_mode = "noop"
-        data        = <<-EOT
-          {{ range nomadService "rank-0.torchrun" }}
-          MASTER_ADDR={{ .Address }}
-          MASTER_PORT={{ .Port }}
-          {{ end }}
-        EOT
+      volume_mount {
+        volume      = "shared"
+        destination = "/shared"
+      }
+
+      env {
+        CHECKPOINT         = "/shared/${NOMAD_JOB_NAME}.pt"
+        CHECKPOINT_EVERY   = "3600"
+        NCCL_SOCKET_IFNAME = var.network
+        GLOO_SOCKET_IFNAME = var.network
+        NCCL_IB_HCA        = var.hca
       }
 
       template {
         destination = "local/start.sh"
+        change_mode = "noop"
         data        = <<-EOT
-          until . "$NOMAD_TASK_DIR/rank-0.env" && [ -n "$MASTER_PORT" ]; do sleep 1; done
-          exec torchrun --nnodes=4 --node_rank="$NOMAD_ALLOC_INDEX" --nproc_per_node=8 \
-            --master_addr="$MASTER_ADDR" --master_port="$MASTER_PORT" \
-            train.py
+          {{ range nomadService (env "NOMAD_JOB_NAME" | printf "node-0.%s") }}
+          export MASTER_ADDR={{ .Address }} MASTER_PORT={{ .Port }}
+          {{ end }}
+          [ -n "$MASTER_PORT" ] || { sleep 1; exec bash "$0"; }
+          exec torchrun --nnodes=${var.nodes} --node_rank="$NOMAD_ALLOC_INDEX" --nproc_per_node=${var.gpus} \
+            --master_addr="$MASTER_ADDR" --master_port="$MASTER_PORT" ${var.script}
         EOT
       }
 
       resources {
-        cpu    = 32000
-        memory = 131072
+        cpu    = 4000 * var.gpus
+        memory = 16384 * var.gpus
 
         device "nvidia/gpu" {
-          count = 8
+          count = var.gpus
         }
       }
     }

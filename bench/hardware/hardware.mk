@@ -31,7 +31,7 @@ hardware-kit: ## Pack make hardware for a machine without network and Go: build/
 	@size=$$(du -sb $(KIT) | cut -f1); echo "$(KIT): $$size bytes; $(KIT).tar.gz: $$(stat -c %s $(KIT).tar.gz) bytes"; [ "$$size" -lt $$((64 << 20)) ]
 
 .PHONY: hardware-nomad
-hardware-nomad: build nomad ## Test the plugin, Nomad and the placer on this machine's GPUs: measuring, checkpoints, classes, exec, sharing by time slicing and MPS; a few minutes, as root
+hardware-nomad: build nomad ## Test the plugin, Nomad and the placer on this machine's GPUs: measuring, a training that is stopped, classes, exec, sharing by time slicing and MPS; a few minutes, as root
 	E2E_GPUS=real E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) go test ./e2e -vet=off -count=1 -v -timeout 20m -run TestHardware
 
 NOMAD_KIT := build/hardware-nomad-kit
@@ -41,5 +41,5 @@ hardware-nomad-kit: build nomad ## Pack make hardware-nomad for a machine withou
 	@rm -rf $(NOMAD_KIT) && mkdir -p $(NOMAD_KIT)/bin $(NOMAD_KIT)/e2e $(NOMAD_KIT)/jobspecs
 	go test -c -trimpath -ldflags '-s -w' -o $(NOMAD_KIT)/e2e/e2e.test ./e2e
 	cp $(BIN)/nomad-pal $(BIN)/nomad-device-pal $(NOMAD_KIT)/bin/ && cp $$(cat build/nomad.path) $(NOMAD_KIT)/bin/nomad
-	cp jobspecs/checkpoint.py $(NOMAD_KIT)/jobspecs/ && cp bench/hardware/hardware-nomad.sh LICENSE $(NOMAD_KIT)/
+	cp jobspecs/train.py jobspecs/ranks.nomad.hcl $(NOMAD_KIT)/jobspecs/ && cp bench/hardware/hardware-nomad.sh LICENSE $(NOMAD_KIT)/
 	tar -C build -cJf $(NOMAD_KIT).tar.xz hardware-nomad-kit && ls -l $(NOMAD_KIT).tar.xz

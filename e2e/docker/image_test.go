@@ -17,14 +17,14 @@ import (
 )
 
 // buildImage returns the tar of an image with this test binary as the programs of [imagePrograms],
-// the machine's bash, sh, sleep, date and grep, and the libraries of all of them.
+// and what shell scripts need of the machine, with the libraries of all of them.
 func buildImage() ([]byte, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
 	files := map[string]string{"/usr/local/bin/nomad-pal-test": self}
-	for _, name := range []string{"bash", "sh", "sleep", "date", "grep"} {
+	for _, name := range []string{"bash", "sh", "sleep", "date", "grep", "mkdir", "mv", "seq"} {
 		if files["/bin/"+name], err = exec.LookPath(name); err != nil {
 			return nil, err
 		}

@@ -83,18 +83,19 @@ func eat() {
 
 // inside is what a task finds in its container.
 type inside struct {
-	Container string            // the container's id
-	Env       map[string]string //
-	Args      []string          // arguments of the first process
-	Devices   map[string]string // device files of GPUs, and the result of opening them
-	Stranger  string            // the result of opening the file of another GPU
-	Mounts    map[string]string // file system types by path
-	Shm       uint64            // size of /dev/shm
-	Limits    map[string]string // soft and hard, by /proc's names
-	Memory    string            // limit in bytes
-	Network   string            // namespace
-	IPC       string            // namespace
-	Links     []string          // network interfaces
+	Container  string            // the container's id
+	Env        map[string]string //
+	Args       []string          // arguments of the first process
+	Devices    map[string]string // device files of GPUs, and the result of opening them
+	Stranger   string            // the result of opening the file of another GPU
+	Infiniband string            // the result of opening an InfiniBand device; "" without such a device
+	Mounts     map[string]string // file system types by path
+	Shm        uint64            // size of /dev/shm
+	Limits     map[string]string // soft and hard, by /proc's names
+	Memory     string            // limit in bytes
+	Network    string            // namespace
+	IPC        string            // namespace
+	Links      []string          // network interfaces
 }
 
 // insideFile is in the allocation's shared directory, where the test can read
@@ -168,6 +169,8 @@ func open(path string) string {
 	return err.Error()
 }
 
+const infinibandFile = "/dev/infiniband/uverbs0"
+
 // lookAtDevices opens the existing device files of GPUs, and one that the task
 // creates.
 func (in *inside) lookAtDevices() {
@@ -177,6 +180,9 @@ func (in *inside) lookAtDevices() {
 		if st, err := os.Stat(file); err == nil && !st.IsDir() {
 			in.Devices[file] = open(file)
 		}
+	}
+	if _, err := os.Stat(infinibandFile); err == nil {
+		in.Infiniband = open(infinibandFile)
 	}
 	const stranger = "/tmp/nvidia200"
 	if err := syscall.Mknod(stranger, syscall.S_IFCHR|0o666, nvidiaMajor<<8|200); err != nil {

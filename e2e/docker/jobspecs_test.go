@@ -25,12 +25,16 @@ var stories = map[string]func(*testing.T, *bed, *api.Job){
 	"array":     dispatches(map[string]string{"seed": "1"}, map[string]string{"seed": "2"}),
 	"dispatch":  dispatches(map[string]string{"dataset": "s3://data/2026-11"}),
 	"inference": serves("/health", "Qwen/Qwen3-8B"),
-	"nccl":      meetsAgain,
+	"mpi":       meetsAgain,
 	"notebook":  serves("/lab", "a notebook"),
 	"periodic":  isForced,
 	"pipeline":  waitsForOthers,
+	"ranks":     meetsAgain,
 	"torchrun":  meetsAgain,
 }
+
+// variables are values for the variables of jobs: torchrun needs both clients, and InfiniBand.
+var variables = map[string][]string{"torchrun": {"nodes=4", "hca=mlx5"}}
 
 // testJobspecs runs all jobs of jobspecs/ at once, with their docker blocks unchanged.
 func testJobspecs(t *testing.T, b *bed) {
@@ -40,7 +44,7 @@ func testJobspecs(t *testing.T, b *bed) {
 	}
 	ran := 0
 	for _, file := range files {
-		job := jobOf(t, file)
+		job := jobOf(t, file, variables[strings.TrimSuffix(filepath.Base(file), ".nomad.hcl")]...)
 		if job.TaskGroups[0].Tasks[0].Driver != "docker" || strings.HasPrefix(*job.ID, "shared-") {
 			continue // no GPU is shared here: make e2e tests those
 		}
@@ -309,6 +313,11 @@ func rightBlock(t *testing.T, task *api.Task, in inside) {
 	} else {
 		same(t, "network interfaces", "[eth0 lo]", fmt.Sprint(in.Links))
 	}
+	infiniband := ""
+	if task.Env["NCCL_IB_HCA"] != "" {
+		infiniband = allowed
+	}
+	same(t, "InfiniBand", infiniband, in.Infiniband)
 	for _, limits := range blocks(task.Config["ulimit"]) {
 		for name, value := range limits {
 			of := map[string]string{"memlock": "Max locked memory", "stack": "Max stack size"}[name]

@@ -150,6 +150,8 @@ func furnish() error {
 // nvidia-uvm and of the files that permit the use of MIG instances.
 const nvidiaMajor, uvmMajor, capsMajor = 195, 510, 511
 
+const infinibandMajor = 231
+
 // migMinors is what NVIDIA's driver publishes about these files. The emulated MIG instance
 // is number 0 on GPU 24, and has compute instance 0.
 const migMinors = "config 1\nmonitor 2\ngpu24/gi0/access 12\ngpu24/gi0/ci0/access 13\n"
@@ -157,8 +159,8 @@ const migMinors = "config 1\nmonitor 2\ngpu24/gi0/access 12\ngpu24/gi0/ci0/acces
 // gpusPerNode is the number of GPU device files.
 const gpusPerNode = 26
 
-// devices makes a /dev with the files that every Linux has, and with those of GPUs.
-// Without NVIDIA's driver, opening the latter fails with ENXIO, or with EPERM if the
+// devices makes a /dev with the files that every Linux has, and with those of GPUs and InfiniBand.
+// Without a driver, opening the latter fails with ENXIO, or with EPERM if the
 // control group forbids it.
 func devices(dir string) error {
 	nodes := map[string][2]int{
@@ -166,13 +168,13 @@ func devices(dir string) error {
 		"kmsg": {1, 11}, "tty": {5, 0}, "nvidiactl": {nvidiaMajor, 255},
 		"nvidia-uvm": {uvmMajor, 0}, "nvidia-uvm-tools": {uvmMajor, 1},
 		"nvidia-caps/nvidia-cap12": {capsMajor, 12}, "nvidia-caps/nvidia-cap13": {capsMajor, 13},
-		"nvidia-caps/nvidia-cap14": {capsMajor, 14},
+		"nvidia-caps/nvidia-cap14": {capsMajor, 14}, "infiniband/uverbs0": {infinibandMajor, 192},
 	}
 	for minor := range gpusPerNode {
 		nodes[fmt.Sprintf("nvidia%d", minor)] = [2]int{nvidiaMajor, minor}
 	}
 	err := cmp.Or(os.Mkdir(dir, 0o755), syscall.Mount("tmpfs", dir, "tmpfs", 0, "mode=755"),
-		os.Mkdir(filepath.Join(dir, "nvidia-caps"), 0o755))
+		os.Mkdir(filepath.Join(dir, "nvidia-caps"), 0o755), os.Mkdir(filepath.Join(dir, "infiniband"), 0o755))
 	for name, n := range nodes {
 		path := filepath.Join(dir, name)
 		err = cmp.Or(err, syscall.Mknod(path, syscall.S_IFCHR, n[0]<<8|n[1]), os.Chmod(path, 0o666))

@@ -17,7 +17,9 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"os/signal"
+	"path"
 	"strconv"
 	"strings"
 	"syscall"
@@ -33,6 +35,8 @@ func Commands(first FirstStep) map[string]func() {
 	return map[string]func(){
 		"python":      func() { program(func() error { return python(first) }) },
 		"torchrun":    func() { program(func() error { return torchrun(first) }) },
+		"mpirun":      func() { program(func() error { return mpirun(first) }) },
+		"orted":       func() { program(func() error { return orted(first) }) },
 		"vllm-openai": func() { program(vllm) },
 		"jupyter":     func() { program(jupyter) },
 	}
@@ -88,10 +92,61 @@ func torchrun(first FirstStep) error {
 	address := flag.String("master_addr", "", "")
 	port := flag.String("master_port", "", "")
 	flag.Parse()
-	if *local != gpus() || flag.Arg(0) != "train.py" {
+	if *local != gpus() || path.Base(flag.Arg(0)) != "train.py" {
 		return fmt.Errorf("train.py needs one process for each GPU, but there are %d processes on %d GPUs (arguments: %q)", *local, gpus(), flag.Args())
 	}
 	return train(first, *rank, *nodes, net.JoinHostPort(*address, *port))
+}
+
+// mpirun is the stand-in for Open MPI's launcher. Like the launcher, it runs the agent with the name
+// of each other node and the command that this node must run.
+func mpirun(first FirstStep) error {
+	hosts := flag.String("host", "", "")
+	for _, name := range []string{"allow-run-as-root", "leave-session-attached"} {
+		_ = flag.Bool(name, false, "")
+	}
+	_ = flag.String("bind-to", "", "")
+	// The real mpirun reads -mca NAME VALUE.
+	args, agent := []string{}, ""
+	for i := 1; i < len(os.Args); i++ {
+		if os.Args[i] != "--mca" {
+			args = append(args, os.Args[i])
+			continue
+		}
+		if os.Args[i+1] == "plm_rsh_agent" {
+			agent = os.Args[i+2]
+		}
+		i += 2
+	}
+	if err := flag.CommandLine.Parse(args); err != nil {
+		return err
+	}
+	nodes := strings.Split(*hosts, ",")
+	for rank, node := range nodes {
+		name, slots, _ := strings.Cut(node, ":")
+		if slots != strconv.Itoa(gpus()) {
+			return fmt.Errorf("%q: %s has %s slots and %d GPUs", *hosts, name, slots, gpus())
+		}
+		if rank == 0 {
+			continue
+		}
+		command := append(strings.Fields(agent), name, "orted", strconv.Itoa(rank), strconv.Itoa(len(nodes)))
+		out, err := exec.Command(command[0], command[1:]...).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%q: %w: %s", command, err, out)
+		}
+	}
+	return train(first, 0, len(nodes), net.JoinHostPort(os.Getenv("MASTER_ADDR"), os.Getenv("MASTER_PORT")))
+}
+
+// orted is the stand-in for Open MPI's daemon on another node. Its arguments are its rank and the
+// number of nodes.
+func orted(first FirstStep) error {
+	var rank, size int
+	if _, err := fmt.Sscan(strings.Join(os.Args[1:], " "), &rank, &size); err != nil {
+		return err
+	}
+	return train(first, rank, size, net.JoinHostPort(os.Getenv("MASTER_ADDR"), os.Getenv("MASTER_PORT")))
 }
 
 // train meets the other ranks at rank 0's address, takes one step, and ends when all
