@@ -195,6 +195,9 @@ func (p *planner) endings(r *reservation) (ends []ending, back []func()) {
 		}
 	}
 	for _, c := range p.Queue.claims {
+		if len(c.placement.Members) == 0 {
+			continue
+		}
 		gets(c.by, c.by.endOn(c.placement, p.now), c.placement.GPUs())
 	}
 	if t := p.turn; t != nil && t.by != r.head {

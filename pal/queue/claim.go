@@ -11,16 +11,16 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// claim is a waiting gang's right to GPUs that other gangs are freeing for it. A claim lasts until
-// all victims have stopped. Until all victims have stopped, no other gang gets these GPUs.
+// claim is a waiting gang for which other gangs are being stopped. A claim lasts until all victims
+// have stopped. A pass keeps the free GPUs of the claim when the walk reaches its gang, so the gangs
+// ahead of it in the queue can take them.
 type claim struct {
 	by        *entry
-	placement pal.Placement
+	placement pal.Placement // empty after [Queue.Rebase]
 	victims   []*entry      // gangs that are still being stopped or shrunk for it
 	granted   bool          // the gang is overdue, and got the claim in its turn
 	saved     time.Duration // the longest wait that stopping one victim has saved so far; see countStop
 	gpus      float64       // GPUs that count as promised to its tenants; see promise
-	held      []int         // GPUs of the placement that are free now, and that this pass has marked as taken
 }
 
 // reason returns why the claim's gang waits: Stopping if at least one victim is being stopped,
@@ -62,16 +62,16 @@ func (q *Queue) enter(c *claim) {
 	q.rebucket(c.by)
 }
 
-// drop ends a claim. The claim's victims still stop, and another gang can get their GPUs: see
-// takeOver.
+// drop ends a claim. The claim's victims still stop.
 func (q *Queue) drop(c *claim) {
 	q.version++
 	q.claims = without(q.claims, c)
+	if b := c.by.bucket; b != nil {
+		b.tries = without(b.tries, c.by)
+	}
 	c.by.claim = nil
 	for _, v := range c.victims {
-		if v.stopsFor = nil; v.state == stopping {
-			q.leaving = append(q.leaving, v)
-		}
+		v.stopsFor = nil
 	}
 	q.promise(c, -1)
 	q.rebucket(c.by)
@@ -92,28 +92,57 @@ func without[T comparable](list []T, one T) []T {
 	return slices.DeleteFunc(list, func(o T) bool { return o == one })
 }
 
-// settleClaims starts each gang whose claim has no victims left. For each other claim, it holds the
-// GPUs that are already free. If all victims have stopped but a GPU of the placement is not
-// available, settleClaims drops the claim.
-func (p *pass) settleClaims() {
+// serveClaims settles the claims of overdue gangs that got them in their turn, because turns come
+// before the queue. GPUs that are kept for the next turn are not used.
+func (p *pass) serveClaims() {
 	for _, c := range slices.Clone(p.Queue.claims) {
-		c.held = nil
-		switch {
-		case len(c.victims) > 0:
-			c.held = p.holdToEnd(c.placement)
-		case p.allFree(c.placement):
-			c.by.granted = c.granted
-			p.start(c.by, pal.Found{Placement: c.placement})
-		default:
-			p.drop(c)
+		if !c.granted || p.full() {
+			continue
 		}
+		free := func() {}
+		if p.turn != nil {
+			_, free = p.hold(p.turn.placement.GPUs())
+		}
+		f, ok := p.fitsNow(c, func() (pal.Found, bool) { return p.asManyAsFit(c.by, p.find) })
+		free()
+		p.settle(c, f, ok)
 	}
 }
 
-// elsewhere looks for GPUs on which a gang with a claim can start now, because stopping its victims
-// can take long. The function `look` can use the free GPUs and the GPUs that are held for the gang.
-func (p *pass) elsewhere(c *claim, look func() (pal.Found, bool)) (f pal.Found, ok bool) {
-	defer p.unmark(c.held)()
+// settle starts the gang of a claim on GPUs that are free now, if it fits. If it does not fit, the
+// free GPUs of the claim are kept for it until all victims have stopped.
+func (p *pass) settle(c *claim, f pal.Found, fits bool) {
+	switch {
+	case fits:
+		c.by.granted = c.granted
+		p.start(c.by, f)
+	case len(c.victims) > 0:
+		if len(p.hidden) > 0 { // a turn can keep GPUs of the claim
+			p.show()
+			defer p.hide()
+		}
+		p.holdToEnd(c.placement)
+	default:
+		p.drop(c)
+	}
+}
+
+// retry tries to start a gang with a claim when the walk reaches it.
+func (p *pass) retry(b *bucket, e *entry) {
+	b.tries = b.tries[1:]
+	f, ok := p.fitsNow(e.claim, func() (f pal.Found, ok bool) {
+		if f, ok = p.fits(b, e); !ok {
+			return f, false
+		}
+		f, by := p.sparing(e, f)
+		return f, by == nil
+	})
+	p.settle(e.claim, f, ok)
+}
+
+// fitsNow calls `look`, unless the claim's gang would exceed a quota. The GPUs of the claim do not
+// count during the call, because the gang does not need both.
+func (p *pass) fitsNow(c *claim, look func() (pal.Found, bool)) (f pal.Found, ok bool) {
 	p.promise(c, -1)
 	defer p.promise(c, 1)
 	if p.overQuota(c.by) {
@@ -122,30 +151,14 @@ func (p *pass) elsewhere(c *claim, look func() (pal.Found, bool)) (f pal.Found, 
 	return look()
 }
 
-// letGo releases the GPUs that this pass holds for a claim.
-func (p *pass) letGo(c *claim) {
-	if len(c.held) == 0 {
-		return
-	}
-	p.unmark(c.held)
-	p.unlist(c.held)
-	held := setOf(c.held)
-	p.held = slices.DeleteFunc(p.held, func(u int) bool { return held[u] })
-}
-
-// retries stores, in the field tries of each bucket, the gangs with a claim for which enough GPUs
-// are free or held. Gangs that got their claim in a turn are omitted: see serveClaims.
-func (p *pass) retries() {
+// lineUp stores, in the field tries of each bucket, the gangs with claims that the walk has to try.
+func (p *pass) lineUp() {
 	for _, b := range p.live {
 		b.tries = b.tries[:0]
 	}
-	free := p.c.FreeGPUs() + len(p.hidden)
-	if free == 0 {
-		return
-	}
 	for _, c := range p.Queue.claims {
-		if e := c.by; !c.granted && free+len(c.held) >= e.least() {
-			e.bucket.tries = append(e.bucket.tries, e)
+		if !c.granted {
+			c.by.bucket.tries = append(c.by.bucket.tries, c.by)
 		}
 	}
 	for _, b := range p.live {
@@ -153,25 +166,24 @@ func (p *pass) retries() {
 	}
 }
 
-// retry starts a gang with a claim if it fits now.
-func (p *pass) retry(b *bucket, e *entry) {
-	b.tries = b.tries[1:]
-	if len(e.claim.held) > 0 {
-		p.foreseeHead(e)
-	}
-	f, ok := p.elsewhere(e.claim, func() (f pal.Found, ok bool) {
-		if f, ok = p.fits(b, e); !ok {
-			return f, false
+// holdRest keeps the GPUs of claims whose gangs the walk has not reached.
+func (p *pass) holdRest() {
+	for _, b := range p.live {
+		for _, e := range b.tries {
+			p.holdToEnd(e.claim.placement)
 		}
-		f, by := p.sparing(e, f)
-		return f, by == nil && !p.holdsOut(e, f.Placement)
-	})
-	if !ok {
+	}
+}
+
+// displace drops the claims on GPUs of the placement, except the given one.
+func (p *pass) displace(pl pal.Placement, except *claim) {
+	if len(p.Queue.claims) == 0 {
 		return
 	}
-	p.start(e, f)
-	if p.turn != nil { // some of the held GPUs may belong to the turn
-		p.show()
-		p.hide()
+	wanted := setOf(pl.GPUs())
+	for _, c := range slices.Clone(p.Queue.claims) {
+		if c != except && touches(c.placement, wanted) {
+			p.drop(c)
+		}
 	}
 }

@@ -11,6 +11,52 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
+// GPUs that come free go to the gang that is first in the queue at that moment, even if they were
+// freed for another gang.
+func TestFreedGPUsGoToTheFirstInTheQueue(t *testing.T) {
+	q, err := New(Options{Order: FIFO, JobPriority: true, Backfill: BackfillReserved, Preempt: true, Placement: pal.Policy{Name: pal.PAL}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := pal.NewCluster(testNodes(1, ""), pal.TwoTier(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	decide := func(now time.Duration, want string) {
+		t.Helper()
+		got := ""
+		for _, a := range q.Decide(now, c) {
+			got += fmt.Sprintln(a.Kind, a.Job)
+			if a.Kind == Start {
+				c.Take(q.entries[a.Job].job.Gang, a.Placement)
+				q.Started(now, a.Job, a.Placement)
+			}
+		}
+		if got != want {
+			t.Fatalf("at %v: %q, want %q", now, got, want)
+		}
+	}
+	submit := func(now time.Duration, id string, priority int, stops bool) {
+		t.Helper()
+		j := Job{ID: id, Gang: pal.SingleGPUs(id, pal.ClassA, 4), Submitted: now, Priority: priority, Preemptible: stops, Estimate: time.Hour}
+		if err := q.Submit(now, j); err != nil {
+			t.Fatal(err)
+		}
+	}
+	submit(0, "young", 10, true)
+	decide(0, "start young\n")
+	submit(time.Minute, "wants", 50, false)
+	decide(time.Minute, "preempt young\n")
+	submit(65*time.Second, "big", 80, false)
+	decide(65*time.Second, "")
+	c.Release(q.entries["young"].job.Gang, q.entries["young"].placement)
+	q.Stopped(85*time.Second, "young")
+	decide(85*time.Second, "start big\n")
+	if w := q.Waiting(86*time.Second, c); len(w) != 2 || w[0].Job != "wants" || len(w[0].Stopping) > 0 {
+		t.Errorf("the gang for which the GPUs were freed waits as any other: %+v", w)
+	}
+}
+
 // BenchmarkClaims measures a pass while a gang is being stopped for each of n waiting
 // gangs.
 func BenchmarkClaims(b *testing.B) {

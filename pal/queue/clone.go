@@ -42,7 +42,7 @@ func (q *Queue) Clone() *Queue {
 	}
 	o.ages.es, o.overdue.es = c.all(q.ages.es), c.all(q.overdue.es)
 	o.running, o.byEnd, o.elastics = c.all(q.running), c.all(q.byEnd), c.all(q.elastics)
-	o.leaving, o.pending, o.dated = c.all(q.leaving), c.all(q.pending), c.all(q.dated)
+	o.pending, o.dated = c.all(q.pending), c.all(q.dated)
 	o.named = make(map[string][]*entry, len(q.named))
 	for name, es := range q.named {
 		o.named[name] = c.all(es)
@@ -109,7 +109,7 @@ func (c *cloner) claim(cl *claim) *claim {
 	}
 	o := *cl
 	c.claims[cl] = &o
-	o.by, o.victims, o.held = c.of(cl.by), c.all(cl.victims), slices.Clone(cl.held)
+	o.by, o.victims = c.of(cl.by), c.all(cl.victims)
 	return &o
 }
 

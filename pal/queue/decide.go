@@ -31,10 +31,8 @@ func (q *Queue) at(now time.Duration, c *pal.Cluster) planner {
 // gangs, ended windows, expected run times, and deadlines in danger. After that, Decide takes four
 // steps. Each step uses the GPUs that the earlier steps left:
 //
-//  1. Decide holds the GPUs of earlier decisions. Decide starts the gangs whose victims have all
-//     stopped. A gang whose victims are still stopping can start on other GPUs in step 3. Decide
-//     also holds GPUs for members that Nomad is about to move off drained nodes
-//     (SetDrainedMembers).
+//  1. Decide holds the GPUs of earlier starts and moves, and GPUs for members that Nomad is about to
+//     move off drained nodes (SetDrainedMembers).
 //  2. Decide gives overdue gangs their turn. This step comes before the queue, because the order of
 //     the queue might never reach these gangs.
 //  3. Decide walks through the queue, from the first gang to the last.
@@ -54,12 +52,13 @@ func (q *Queue) Decide(now time.Duration, c *pal.Cluster) []Action {
 	p := &pass{planner: q.at(now, c)}
 	defer p.putBack()
 	p.holdPending()
-	p.settleClaims()
 	p.holdForDrained()
 	p.serve()
+	p.lineUp()
 	if p.turn == nil || q.opt.Backfill != BackfillNone {
 		p.walk()
 	}
+	p.holdRest()
 	if q.opt.Migrate && now >= q.movesFrom && !p.full() {
 		p.migrate()
 	}
@@ -91,8 +90,13 @@ func (p *finder) holdPending() {
 	}
 }
 
-// holdForDrained holds GPUs for members that Nomad is about to move off drained nodes.
+// holdForDrained holds GPUs for members that Nomad is about to move off drained nodes, but not those
+// that are being freed for other gangs.
 func (p *finder) holdForDrained() {
+	for _, c := range p.claims {
+		_, free := p.hold(c.placement.GPUs())
+		defer free()
+	}
 	by := p.opt.Placement
 	by.RefuseBad = false // they have to go somewhere
 	for _, places := range p.drained {
@@ -107,9 +111,7 @@ func (p *finder) holdForDrained() {
 
 // start decides that a waiting gang starts on this placement.
 func (p *pass) start(e *entry, f pal.Found) {
-	if e.claim != nil {
-		p.letGo(e.claim)
-	}
+	p.displace(f.Placement, e.claim)
 	p.leaveQueue(e)
 	p.forecasts.learnWait(p.now, e)
 	p.resize(e, len(f.Members))
@@ -133,23 +135,21 @@ func (p *pass) start(e *entry, f pal.Found) {
 // following ways, in this order:
 //
 //   - Start the gang if it fits.
-//   - Give the gang GPUs of other gangs that are already stopping, but not for another gang.
 //   - Make elastic gangs give back members.
 //   - Stop other gangs.
 //
 // The first gang that waits for GPUs is the head, which the gangs behind it must not delay. When
-// the walk reaches a gang with a claim, the gang starts if it now fits on other GPUs. A gang with a
-// claim is never the head. If a gang must wait, the walk tries no other gang of its bucket, unless
+// the walk reaches a gang with a claim, the gang starts if it now fits, wherever that is. Otherwise the
+// walk keeps the free GPUs of the claim. A gang with a claim is never the head. If a gang must wait, the walk tries no other gang of its bucket, unless
 // a shorter gang may fit.
 func (p *pass) walk() {
-	p.retries()
 	for {
 		b := p.first()
 		if b == nil || p.full() {
 			return
 		}
 		e := p.next(b)
-		if e.claim != nil {
+		if b.sig.claimed {
 			p.retry(b, e)
 			continue
 		}
@@ -167,7 +167,7 @@ func (p *pass) walk() {
 			}
 			continue
 		}
-		if p.takeOver(e) || p.shrinkFor(e, p.level(e, p.now)) || p.preemptFor(e) {
+		if p.shrinkFor(e, p.level(e, p.now)) || p.preemptFor(e) {
 			p.goOn(b, e)
 			continue
 		}

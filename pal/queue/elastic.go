@@ -249,7 +249,7 @@ func (p *pass) shrinkFor(e *entry, level int) bool {
 		return false
 	}
 	from, lent := p.lenders(e, level)
-	back := p.vacateLeaving(e)
+	var back []func()
 	defer func() { undoAll(back) }()
 	if p.c.FreeGPUs()+lent < e.gpus {
 		return false

@@ -423,7 +423,7 @@ func (p *asker) knownEnds(late bool) (ends []ending) {
 	for _, c := range p.Queue.claims {
 		gpus := c.placement.GPUs()
 		maps.Copy(promised, setOf(gpus))
-		if left, ok := run(c.by); ok {
+		if left, ok := run(c.by); ok && len(gpus) > 0 {
 			ends = append(ends, ending{entry: c.by, at: later(p.now, left), marked: gpus})
 		}
 	}

@@ -126,25 +126,6 @@ func (p *pass) serve() {
 	}
 }
 
-// serveClaims starts gangs that got a claim in their turn, if they now fit on other GPUs. GPUs that
-// are kept for the next turn are not used.
-func (p *pass) serveClaims() {
-	for _, c := range slices.Clone(p.Queue.claims) {
-		if !c.granted || p.full() {
-			continue
-		}
-		free := func() {}
-		if p.turn != nil {
-			_, free = p.hold(p.turn.placement.GPUs())
-		}
-		f, ok := p.elsewhere(c, func() (pal.Found, bool) { return p.asManyAsFit(c.by, p.find) })
-		if free(); ok {
-			c.by.granted = true
-			p.start(c.by, f)
-		}
-	}
-}
-
 // longestOverdue returns the overdue gang that was submitted first, among the gangs that can have a
 // turn now. If there is none, it returns nil. A gang can have no turn in three cases: a limit or a
 // window keeps it waiting, other gangs are already being stopped for it, or enough GPUs will never
@@ -174,7 +155,7 @@ func (p *pass) serveOne(e *entry) bool {
 		p.start(e, f)
 		return true
 	}
-	if p.takeOver(e) || p.shrinkFor(e, math.MinInt) || p.opt.Preempt && (p.stopEnough(e, p.above(math.MinInt)) || p.stopAndShrink(e, math.MinInt)) {
+	if p.shrinkFor(e, math.MinInt) || p.opt.Preempt && (p.stopEnough(e, p.above(math.MinInt)) || p.stopAndShrink(e, math.MinInt)) {
 		p.turn, p.Queue.claims[len(p.Queue.claims)-1].granted = nil, true
 		return true
 	}

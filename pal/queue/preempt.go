@@ -90,7 +90,7 @@ func (p *planner) together(e *entry, level int) *victims {
 // stops none of them. If enough GPUs would be free but too scattered, a quarter more victims are
 // added before the next search.
 func (p *pass) stopEnough(e *entry, vs *victims) bool {
-	back := p.vacateLeaving(e)
+	var back []func()
 	defer func() { undoAll(back) }()
 	if p.c.FreeGPUs()+vs.atMost() < e.gpus {
 		return false
@@ -118,30 +118,6 @@ func (p *pass) stopEnough(e *entry, vs *victims) bool {
 	undoAll(back)
 	back = nil
 	return p.claim(e, f.Placement, vs, gone)
-}
-
-// takeOver gives a waiting gang a claim to GPUs of the gangs in `leaving`, and reports whether it
-// did. The gangs in `leaving` are being stopped or shrunk, but not for another gang.
-func (p *pass) takeOver(e *entry) bool {
-	if len(p.leaving) == 0 {
-		return false
-	}
-	back := p.vacateLeaving(e)
-	f, ok := p.backfill(e)
-	undoAll(back)
-	return ok && p.claim(e, f.Placement, &victims{}, nil)
-}
-
-// vacateLeaving frees, in the what-if, the GPUs that gangs in `leaving` give up. The functions in
-// `back` mark these GPUs as taken again.
-func (p *planner) vacateLeaving(e *entry) (back []func()) {
-	if len(p.leaving) > 0 {
-		p.foreseeHead(e)
-	}
-	for _, v := range p.leaving {
-		back = append(back, p.vacateMembers(v, len(v.target.Members), len(v.placement.Members)))
-	}
-	return back
 }
 
 // ranLongEnough reports whether a running gang can be stopped or moved at startTime: it has run
@@ -172,18 +148,11 @@ func (p *pass) claim(e *entry, pl pal.Placement, vs *victims, gone []*entry) boo
 	})
 }
 
-// takeFrom records a claim, and reports whether it did. If neither a victim nor a gang in `leaving`
-// holds a GPU of the placement, there is no claim. For each possible victim, the function `ask`
-// returns an action, and whether the gang must stop or shrink.
+// takeFrom records a claim, and reports whether it did. If no victim holds a GPU of the placement,
+// there is no claim. For each possible victim, the function `ask` returns an action, and whether the
+// gang must stop or shrink.
 func (p *pass) takeFrom(c *claim, victims []*entry, ask func(v *entry, wanted map[int]bool) (Action, bool)) bool {
 	wanted := setOf(c.placement.GPUs())
-	p.leaving = slices.DeleteFunc(p.leaving, func(v *entry) bool {
-		takes := touches(v.placement, wanted)
-		if takes {
-			c.victims = append(c.victims, v)
-		}
-		return takes
-	})
 	for _, v := range victims {
 		if a, ok := ask(v, wanted); ok {
 			v.state = stopping
@@ -199,8 +168,9 @@ func (p *pass) takeFrom(c *claim, victims []*entry, ask func(v *entry, wanted ma
 	if len(c.victims) == 0 {
 		return false
 	}
+	p.displace(c.placement, nil)
 	p.enter(c)
 	p.decided++
-	c.held = p.holdToEnd(c.placement)
+	p.holdToEnd(c.placement)
 	return true
 }

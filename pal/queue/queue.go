@@ -121,7 +121,6 @@ type Queue struct {
 	runners
 	levels  levels   // running gangs that can be stopped, by level
 	claims  []*claim // one for each gang for which others are being stopped
-	leaving []*entry // gangs that are being stopped or shrunk, but for no other gang
 	pending []*entry // gangs that are starting or moving
 	tenancy
 	gangKinds
@@ -174,13 +173,12 @@ func (q *Queue) Restore(j Job, p pal.Placement, started time.Duration) error {
 }
 
 // Stopping reports that a running gang is being stopped, although this Queue did not decide to stop
-// it. Waiting gangs can then get a claim to its GPUs. When the gang has stopped, report that with
+// it. When the gang has stopped, report that with
 // [Queue.Stopped].
 func (q *Queue) Stopping(id string) {
 	if e := q.entries[id]; e != nil && e.state == running {
 		e.state = stopping
 		e.countFreeing()
-		q.leaving = append(q.leaving, e)
 	}
 }
 
@@ -323,7 +321,6 @@ func (q *Queue) NotStopped(id string) {
 		return
 	}
 	q.forget(e)
-	q.leaving = without(q.leaving, e)
 	if e.state, e.target = running, (pal.Placement{}); e.elastic != nil {
 		e.grownAt = 0
 	}
@@ -390,8 +387,7 @@ func (q *Queue) leave(now time.Duration, e *entry) {
 	e.countFreeing()
 }
 
-// stop removes a stopped entry from the lists to which run added it, from the victims of its claim,
-// and from the list `leaving`. The fields of the entry must not have changed since run, because
+// stop removes a stopped entry from the lists to which run added it, and from the victims of its claim. The fields of the entry must not have changed since run, because
 // sorted lists find the entry by these fields.
 func (q *Queue) stop(now time.Duration, e *entry) {
 	q.version++
@@ -408,7 +404,6 @@ func (q *Queue) stop(now time.Duration, e *entry) {
 		c.victims = without(c.victims, e)
 		e.stopsFor = nil
 	}
-	q.leaving = without(q.leaving, e)
 }
 
 // forget drops a start, move or growth of the entry that is decided but not reported yet. If there
@@ -458,11 +453,11 @@ func (q *Queue) Rebase(f func(id string, g pal.Gang, p pal.Placement) (pal.Gang,
 		e.target.Members = e.placement.Members[:min(len(e.target.Members), len(e.placement.Members))]
 		e.countFreeing()
 	})
-	// The turn and the claims also contain GPU numbers of the old cluster, so they are dropped. The
-	// next pass decides again.
+	// The turn also contains GPU numbers of the old cluster, so it is dropped. The next pass decides
+	// again. A claim keeps only its victims.
 	q.turn = nil
-	for _, c := range slices.Clone(q.claims) {
-		q.drop(c)
+	for _, c := range q.claims {
+		c.placement = pal.Placement{}
 	}
 }
 

@@ -403,9 +403,7 @@ func (p *pass) firstByTenant() *bucket {
 	}
 	if p.sorted != p.decided {
 		p.sorted = p.decided
-		for _, t := range p.heads {
-			p.renew(t)
-		}
+		p.heads = slices.DeleteFunc(p.heads, func(t *tenant) bool { return !p.renew(t) })
 		slices.SortFunc(p.heads, compare)
 	}
 	if len(p.heads) == 0 {
