@@ -284,7 +284,8 @@ func TestRepeatable(t *testing.T) {
 			t.Errorf("the reports do not contain %q", want)
 		}
 	}
-	if strings.Contains(one, "http://") || strings.Contains(one, "https://") || strings.Contains(one, "<script src") {
+	loads := strings.ReplaceAll(one, "https://github.com/leeoniya/uPlot", "") // a comment in uPlot
+	if strings.Contains(loads, "http://") || strings.Contains(loads, "https://") || strings.Contains(one, "<script src") {
 		t.Error("the page is not self-contained")
 	}
 }
