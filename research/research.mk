@@ -50,16 +50,6 @@ sim-models: studies ## Simulate choices of the GPU model for each job, with spee
 	$(PAL_DATA_SET)
 	$(STUDIES)/simmodels -md docs/results/models.md $(SIM_MODELS_ARGS)
 
-.PHONY: sim-neighbours
-sim-neighbours: studies ## Compute how much two jobs on a GPU slow each other, and how much of the measured variance the table by class explains; writes docs/results/neighbours.md (needs PAL_DATA; seconds)
-	$(PAL_DATA_SET)
-	$(STUDIES)/simsharing -table -md docs/results/neighbours.md
-
-.PHONY: sim-sharing
-sim-sharing: studies ## Simulate jobs that share GPUs, with measured pairs: exclusive use, random neighbours and our choice; writes docs/results/sharing.md (needs PAL_DATA; a quarter of an hour; SIM_SHARING_ARGS="-gpu P100": another GPU model)
-	$(PAL_DATA_SET)
-	$(STUDIES)/simsharing -md docs/results/sharing.md $(SIM_SHARING_ARGS)
-
 .PHONY: sim-traces
 sim-traces: studies ## Simulate every policy on every trace under PAL_DATA, by load and population; writes docs/results/sim-traces.{md,csv,json} (hours; continues an interrupted run of the same queue; SIM_TRACES_ARGS="-only Sia -again '^ours'": only Sia's traces, and only our policies again)
 	$(STUDIES)/simtraces -runs build/sim-traces-$(lastword $(QUEUE_OF)).jsonl -version "$(QUEUE_OF)" -md docs/results/sim-traces.md -csv docs/results/sim-traces.csv -json docs/results/sim-traces.json $(SIM_TRACES_ARGS)
