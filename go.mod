@@ -34,8 +34,6 @@ require (
 	github.com/prometheus/common v0.67.5
 	github.com/prometheus/procfs v0.16.1
 	github.com/rogpeppe/go-internal v1.16.0
-	github.com/ryanuber/columnize v2.1.2+incompatible
-	github.com/ryanuber/go-glob v1.0.0
 	github.com/tidwall/gjson v1.20.0
 	github.com/zclconf/go-cty v1.18.0
 	golang.org/x/sync v0.24.0

@@ -8,12 +8,12 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/hashicorp/nomad/api"
-	"github.com/ryanuber/go-glob"
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
@@ -37,7 +37,10 @@ func nodeCould(job *api.Job, g *api.TaskGroup, n *api.Node) bool {
 }
 
 func inDatacenters(patterns []string, dc string) bool {
-	return slices.ContainsFunc(patterns, func(p string) bool { return glob.Glob(p, dc) })
+	return slices.ContainsFunc(patterns, func(p string) bool {
+		ok, _ := path.Match(p, dc) // a malformed pattern matches nothing
+		return ok || p == "*"
+	})
 }
 
 func hasDriver(n *api.Node, name string) bool {

@@ -10,9 +10,9 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"text/tabwriter"
 
 	"github.com/hashicorp/cli"
-	"github.com/ryanuber/columnize"
 
 	deviceplugin "github.com/nomad-pal/nomad-pal/device-plugin"
 	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
@@ -51,7 +51,16 @@ func printJSON(ui cli.Ui, name string, v any) int {
 
 // columns aligns rows. In each row, "|" separates the cells.
 func columns(rows []string) string {
-	return columnize.Format(rows, &columnize.Config{NoTrim: true, Delim: "|", Glue: "  "})
+	var out strings.Builder
+	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
+	for i, r := range rows {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprint(w, strings.ReplaceAll(r, "|", "\t"))
+	}
+	_ = w.Flush() // writing to a string never fails
+	return out.String()
 }
 
 func withUnit(text, unit string) string { return strings.TrimSuffix(text+" "+unit, " ") }
