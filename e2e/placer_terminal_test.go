@@ -6,9 +6,6 @@ package e2e_test
 import (
 	"bytes"
 	"fmt"
-	"io"
-	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -21,15 +18,7 @@ import (
 func TestTerminal(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, [][]float64{{1, 1, 1, 1}, {1, 1, 1, 1}}, cluster.Options{})
-	hooks := &heard{}
-	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(hooks, r.Body)
-		_, _ = io.WriteString(hooks, "\n")
-	}))
-	t.Cleanup(receiver.Close)
 	b.tell([]scene{
-		{"webhooks", fmt.Sprintf("notify \"test\" {\n  url = %q\n  body = \"{{ .Kind }} {{ .Job }}{{ .GPUs }}\"\n  headers = { Content-Type = \"text/plain\" }\n}\n", receiver.URL),
-			func(t *testing.T, b *bed) { testNotify(t, b, hooks) }},
 		{"a session in a script", "", testShellInScripts},
 		{"a session at a terminal", "", testShellAtTerminal},
 	})
@@ -37,20 +26,6 @@ func TestTerminal(t *testing.T) {
 		{"sessions end", "", testShellEnds},
 		{"a session waits", "", testShellWaits},
 	})
-}
-
-// The agent notifies a receiver when a job starts and ends, and when a GPU becomes unhealthy
-// and healthy again.
-func testNotify(t *testing.T, b *bed, hooks *heard) {
-	j := gang("told", 2, 1)
-	j.script = "exit 0"
-	b.run(j.hcl())
-	b.untilHeard(hooks, "started told[]\n", "ended told[]\n")
-	b.inventory(1, []float64{1, 1, 1, 1}, map[int]bool{2: true})
-	b.untilHeard(hooks, "unhealthy ["+gpu(1, 2)+"]\n")
-	b.inventory(1, []float64{1, 1, 1, 1}, nil)
-	b.untilHeard(hooks, "healthy ["+gpu(1, 2)+"]\n")
-	b.purge("told")
 }
 
 // heard is the output so far of a command that runs beside the test.

@@ -48,9 +48,6 @@ const (
 var EventKinds = []EventKind{Queued, Placed, Moved, Resized, Started, Stopped, Requeued, LostMembers, GivenUp, Refused, Finished, Released,
 	AllocFailed, Quarantined, Unhealthy, Healthy}
 
-// NotifiedKinds lists the kinds of events that a subscriber gets if it chooses no kinds.
-var NotifiedKinds = []EventKind{Started, Stopped, LostMembers, GivenUp, Refused, Finished, Quarantined, Unhealthy, Healthy}
-
 // Event reports something that the placer did or saw.
 type Event struct {
 	// ID is greater than the IDs of all earlier events, even of events of an earlier agent. The

@@ -4,7 +4,7 @@
 // Package agent runs a placer as a daemon (nomad-pal agent). The agent reads the configuration, in
 // HCL or JSON, elects one active agent through a lock in Nomad's variables, and serves an HTTP API.
 // The API includes the web page (folder ui), the metrics, the placer's events, and the history of
-// runs. While an agent is active, it also sends notifications, learns application classes, polls
+// runs. While an agent is active, it also learns application classes, polls
 // for idle GPUs, takes a sample of the cluster every minute, and writes the history.
 //
 // A change must keep these rules:
@@ -23,7 +23,7 @@
 //   - A handler reads a body only with [bodies.decode], because anybody can send a body, and decode
 //     limits the memory that all bodies use together.
 //   - Each block of the configuration is a field of [File]. Most blocks are structs in config.go;
-//     others are [Admission], [Notify], [History], [queue.Tenant], [window.Window] and
+//     others are [Admission], [History], [queue.Tenant], [window.Window] and
 //     [profile.Options]. The keys of placement and queue are in [model.Keys].
 //   - [File.PlacerConfig] and [Agent.usable] reject each configuration that cannot run, because a
 //     reload ends the old configuration before it starts the new one.
@@ -73,11 +73,8 @@ type Agent struct {
 	forwards  followers // what a standby agent forwards
 	answers   answers
 	samples   samples
-	// notified maps the name of each notify block to the ID of the last event that the block has
-	// processed.
-	notified sync.Map
-	idle     idleGPUs
-	accounts accounts
+	idle      idleGPUs
+	accounts  accounts
 	// port is the port on which the API listens, or listened before the configuration was reloaded.
 	port int
 	rest time.Duration // the pause after which the placer counts as resting: see collectMore
@@ -226,9 +223,7 @@ func (a *Agent) serve(ctx context.Context, file File, address string) error {
 		var wg sync.WaitGroup
 		defer wg.Wait()
 		defer cancel()
-		if err := a.beside(ctx, file, client, &cfg, wg.Go); err != nil {
-			return err
-		}
+		a.beside(ctx, file, client, &cfg, wg.Go)
 		p, err := placer.New(client, cfg, a.log, a.hooks)
 		if err != nil {
 			return fmt.Errorf("starting the placer: %w", err)
@@ -271,39 +266,16 @@ func (a *Agent) serve(ctx context.Context, file File, address string) error {
 	return a.elect(ctx, election, *file.HA, beside, lead)
 }
 
-// beside starts the learner and the notifiers, which run beside the placer while this agent is
-// active. The learner's classes become part of cfg.
-func (a *Agent) beside(ctx context.Context, file File, client *nomad.Client, cfg *model.Config, start func(func())) error {
-	notifiers, err := file.notifiers()
-	if err != nil {
-		return err
-	}
-	if len(notifiers) > 0 {
-		before, err := store.In(client).Heartbeat().Read(ctx)
-		if err != nil { // without this time, the notifiers send some events twice
-			a.log.Warn("cannot read the time when the previous placer was last active", "error", err)
-		}
-		for _, n := range notifiers {
-			n.told, n.log = before.Of.Worked, a.log.Named("notify")
-			n.count = func(outcome string) { a.meter.Notifications.WithLabelValues(outcome).Inc() }
-			start(func() { a.notify(ctx, n) })
-		}
-	}
+// beside starts the learner, which runs beside the placer while this agent is active. The learner's
+// classes become part of cfg.
+func (a *Agent) beside(ctx context.Context, file File, client *nomad.Client, cfg *model.Config, start func(func())) {
 	if file.Learn == nil {
-		return nil
+		return
 	}
 	every, _ := file.Learn.period() // checked by [File.PlacerConfig]
 	learner := placer.NewLearner(client, every, a.log.Named("learn"))
 	cfg.Learned = learner.Class
 	start(func() { learner.Run(ctx) })
-	return nil
-}
-
-// notify sends events while this agent is active. After a reload, a block with the same name
-// continues after the last event that it processed.
-func (a *Agent) notify(ctx context.Context, n *notifier) {
-	after, _ := a.notified.LoadOrStore(n.of.Name, uint64(0))
-	a.notified.Store(n.of.Name, n.run(ctx, a.hooks.Events, after.(uint64)))
 }
 
 const (

@@ -49,7 +49,6 @@ type File struct {
 	HTTP        *HTTP            `hcl:"http,block"`
 	HA          *HA              `hcl:"high_availability,block"`
 	Admission   *Admission       `hcl:"admission,block"`
-	Notify      []Notify         `hcl:"notify,block"`
 	History     *History         `hcl:"history,block"`
 	// Rest are the keys of [model.Keys] that are in no block.
 	Rest hcl.Body `hcl:",remain"`

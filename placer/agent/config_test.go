@@ -240,7 +240,6 @@ func TestConfigErrors(t *testing.T) {
 		{"tenant twice", "tenant \"x\" {}\ntenant \"x\" {}", `tenant "x" is defined twice`},
 		{"app twice", strings.Repeat("app \"x\" {\n  class = \"A\"\n}\n", 2), `app "x" is defined twice`},
 		{"penalties of a class twice", "locality {\n" + strings.Repeat("  class \"A\" {\n    rack = 1.1\n  }\n", 2) + "}\n", `locality: class "A" is defined twice`},
-		{"notify twice", strings.Repeat("notify \"x\" {\n  url = \"http://x\"\n}\n", 2), `notify "x": the name is used twice`},
 		{"log level", "log_level = \"loud\"\n", `log level "loud" is unknown; it must be one of trace, debug, info, warn, error`},
 		{"tenants of one namespace", "tenant \"x\" {}\ntenant \"y\" {\n  namespaces = [\"x\"]\n}", `namespace "x" belongs to both tenant "x" and tenant "y"`},
 	} {

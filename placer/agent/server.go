@@ -340,7 +340,7 @@ func (s *server) serveActivity(w http.ResponseWriter, r *http.Request) {
 }
 
 // validateEndpoints checks what [model.Config.Validate] does not: the log level, addresses,
-// certificates, admission, notify blocks, and values that would otherwise fail only when they are
+// certificates, admission, and values that would otherwise fail only when they are
 // used.
 func (f File) validateEndpoints(cfg model.Config) error {
 	if _, err := LogLevel(cmp.Or(f.LogLevel, "info")); err != nil {
@@ -371,9 +371,6 @@ func (f File) validateEndpoints(cfg model.Config) error {
 		return err
 	}
 	if err := f.HA.check(); err != nil {
-		return err
-	}
-	if _, err := f.notifiers(); err != nil {
 		return err
 	}
 	if _, err := profile.Build(nil, cfg.Calibration, nil); err != nil {

@@ -33,9 +33,9 @@ type Meter struct {
 	metrics       []Metric
 
 	// The labels of the metrics are purpose and outcome for Registrations, reason for Stops, cause
-	// for Failures, outcome for Notifications, and application class for Accuracy.
-	Registrations, Stops, Failures, Notifications *prometheus.CounterVec
-	Accuracy, Cycles                              *prometheus.HistogramVec
+	// for Failures, and application class for Accuracy.
+	Registrations, Stops, Failures *prometheus.CounterVec
+	Accuracy, Cycles               *prometheus.HistogramVec
 
 	placements                          *prometheus.CounterVec
 	wait, waitNamed, slowdown, requests *prometheus.HistogramVec
@@ -88,7 +88,6 @@ func New(version, revision string, gauges []Gauge) *Meter {
 	m.Registrations = counter("registrations_total", "Registrations of jobs by the placer: by purpose and outcome (done, conflict, unknown, failed).", "purpose", "outcome")
 	m.Stops = counter("stops_total", "Gangs stopped by the placer, by reason: preempted for another gang, moved to better GPUs, resized because the author changed the job, or requeued for any other reason, such as missing members or a request by a user.", "reason")
 	m.Failures = counter("allocation_failures_total", "Failed allocations, by cause: user, infrastructure or unknown.", "cause")
-	m.Notifications = counter("notifications_total", "Notifications by outcome: sent, or given-up because the receiver did not accept them.", "outcome")
 	waits := []float64{1, 5, 15, 60, 5 * 60, 15 * 60, 3600, 4 * 3600, 12 * 3600, 36 * 3600, 7 * 24 * 3600}
 	m.wait = histogram(m.public, "wait_seconds", "Total time that each gang waited before it was placed, by application class.", waits, "app_class")
 	m.waitNamed = histogram(m.named, "namespace_wait_seconds", "Total time that each gang waited before it was placed, by namespace.", waits, "namespace")
@@ -121,9 +120,6 @@ func (m *Meter) begin() {
 	}
 	for _, reason := range []gang.StopReason{gang.Preempted, gang.Moved, gang.Resized, gang.Requeued} {
 		m.Stops.WithLabelValues(string(reason))
-	}
-	for _, outcome := range []string{"sent", "given-up"} {
-		m.Notifications.WithLabelValues(outcome)
 	}
 	for _, cause := range []failure.Cause{failure.User, failure.Infrastructure, failure.Unknown} {
 		m.Failures.WithLabelValues(string(cause))

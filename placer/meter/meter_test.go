@@ -33,7 +33,6 @@ func TestCountersBeginAtZero(t *testing.T) {
 	}
 	if d := cmp.Diff(map[string][]string{
 		"nomad_pal_allocation_failures_total": {`cause="infrastructure"`, `cause="unknown"`, `cause="user"`},
-		"nomad_pal_notifications_total":       {`outcome="given-up"`, `outcome="sent"`},
 		"nomad_pal_placements_total":          {`app_class="A"`, `app_class="B"`, `app_class="C"`, `app_class="D"`},
 		"nomad_pal_stops_total":               {`reason="moved"`, `reason="preempted"`, `reason="requeued"`, `reason="resized"`},
 	}, begins); d != "" {

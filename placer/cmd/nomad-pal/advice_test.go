@@ -34,7 +34,6 @@ var followedBy = map[string]string{
 	"cannot listen on the default port: running without the HTTP API; set http { bind_port } to use another port":                                      "TestDefaultPortIsTaken",
 	"the agent's %s %s on %s: renew it, and reload the agent":                                                                                          "TestExpiringCertificates",
 	"two placers, %s and %s, are active and disturb each other: stop one of the two, or give both the same block high_availability { enabled = true }": "TestTwoAtWork",
-	"the template does not produce JSON, but %s: write texts as {{ json .Text }}, or set headers = { Content-Type = ... }":                             "TestNotifyConfiguration",
 	"; if the first node is an earlier installation, purge it: nomad operator api -X PUT /v1/node/%s/purge":                                            "TestPurgeAdvice",
 	"wait a minute if another agent stands by; otherwise start one (nomad-pal agent), or set NOMAD_PAL_ADDR":                                           "TestLastSeen",
 	"look at this agent's log; a standby agent takes over within a minute":                                                                             "TestWithoutAgent",
