@@ -69,9 +69,9 @@ type Agent struct {
 	// can hold the lock before.
 	lockUntil atomic.Pointer[time.Time]
 	warnings  heartbeat.Warnings
-	followers followers // of events and the stream
-	forwards  followers // what a standby agent forwards
-	answers   answers
+	followers places // of events and the stream
+	forwards  places // what a standby agent forwards
+	requests  places // all other requests with large answers
 	samples   samples
 	idle      idleGPUs
 	accounts  accounts
@@ -85,9 +85,9 @@ type Agent struct {
 // New makes an agent.
 func New(log hclog.Logger, hooks placer.Hooks) *Agent {
 	a := &Agent{log: log, hooks: hooks, rest: rest, hungAfter: heartbeat.HungAfter}
-	a.followers.most, a.followers.full = followersAtOnce, "too many clients follow events or the stream: ask again later"
-	a.forwards.most, a.forwards.full = forwardsAtOnce, tooMany
-	a.answers.most = answersBytes
+	a.followers = newPlaces(followersAtOnce, "too many clients follow events or the stream: ask again later")
+	a.forwards = newPlaces(forwardsAtOnce, tooMany)
+	a.requests = newPlaces(requestsAtOnce, "the agent is answering too many requests: ask again later")
 	a.meter = meter.New(version.Number, version.Revision, a.gauges())
 	a.hooks.Meter, a.hooks.Events = a.meter, placer.NewEventLog(eventsKept, time.Now())
 	return a

@@ -53,8 +53,8 @@ func (s *server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	}
 	wanted, follow := eventsWanted(q), q.Get("follow") == "true"
 	if follow {
-		var done func()
-		if r, done, ok = s.agent.followers.place(w, r); !ok {
+		done, ok := s.agent.followers.take(w, r)
+		if !ok {
 			return
 		}
 		defer done()

@@ -5,7 +5,6 @@ package agent
 
 import (
 	"context"
-	"encoding/base64"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -108,104 +107,17 @@ func TestEventsFollow(t *testing.T) {
 			return false
 		}
 	})
-	if n := r.agent.followers.count(); n != 1 {
-		t.Errorf("%d follow", n)
-	}
-	var others []*follower
-	for range followersAtOnce - 1 {
-		x, _ := r.agent.followers.add(agentsToken, func() {})
-		others = append(others, x)
+	if !r.agent.followers.room.TryAcquire(followersAtOnce - 1) {
+		t.Fatal("more than one follows")
 	}
 	if status, _ := r.send(http.MethodGet, "/v1/events?follow=true", agentsToken, ""); status != http.StatusServiceUnavailable {
 		t.Errorf("one too many: %d", status)
 	}
-	for _, x := range others {
-		r.agent.followers.remove(x)
-	}
+	r.agent.followers.room.Release(followersAtOnce - 1)
 	cancel()
 	<-ended
-	if n := r.agent.followers.count(); n != 0 {
-		t.Errorf("%d still follow", n)
-	}
-}
-
-func (f *followers) count() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return len(f.all)
-}
-
-// One token cannot keep all places of followers from others: each token gets the same number, if it
-// asks for that many.
-func TestFollowersAreShared(t *testing.T) {
-	t.Parallel()
-	f := followers{most: followersAtOnce}
-	ended := map[string]int{}
-	add := func(token string) bool {
-		_, ok := f.add(token, func() { ended[token]++ })
-		return ok
-	}
-	for range followersAtOnce {
-		if !add("greedy") {
-			t.Fatal("a place is free, but refused")
-		}
-	}
-	if add("greedy") {
-		t.Error("it got more than all places")
-	}
-	got := 0
-	for add("second") {
-		got++
-	}
-	if got != followersAtOnce/2 || ended["greedy"] != got || ended["second"] != 0 {
-		t.Errorf("the second token got %d places, ended: %v", got, ended)
-	}
-	if !add("third") || add("greedy") || f.count() != followersAtOnce {
-		t.Errorf("%d follow", f.count())
-	}
-}
-
-// Each allocation has a workload identity of its own, but all those of a namespace together get no
-// more places than one token.
-func TestIdentitiesShareTheirPlaces(t *testing.T) {
-	t.Parallel()
-	f := followers{most: followersAtOnce}
-	for i := range followersAtOnce {
-		claims := fmt.Sprintf(`{"nomad_namespace": "research", "nomad_job_id": "job-%d", "nomad_allocation_id": "%d"}`, i%3, i)
-		if _, ok := f.add("e30."+base64.RawURLEncoding.EncodeToString([]byte(claims))+".c2ln", func() {}); !ok {
-			t.Fatal("a place is free, but refused")
-		}
-	}
-	got := 0
-	for ; ; got++ {
-		if _, ok := f.add("token", func() {}); !ok {
-			break
-		}
-	}
-	if got != followersAtOnce/2 {
-		t.Errorf("beside the identities of one namespace, a token gets %d places", got)
-	}
-}
-
-// A follower that loses its place ends, and asks again.
-func TestFollowerLosesItsPlace(t *testing.T) {
-	t.Parallel()
-	f := newFake(t, nil)
-	r := f.run(openConfig).ready()
-	for _, path := range []string{"/v1/events?follow=true", "/v1/stream"} {
-		status := make(chan int)
-		go func() {
-			code, _ := r.send(http.MethodGet, path, agentsToken, "")
-			status <- code
-		}()
-		until(t, path+" is followed", func() bool { return r.agent.followers.count() == 1 })
-		r.agent.followers.mu.Lock()
-		first := r.agent.followers.all[0]
-		r.agent.followers.mu.Unlock()
-		first.end()
-		if code := <-status; code != http.StatusOK {
-			t.Errorf("%s: %d", path, code)
-		}
+	if !r.agent.followers.room.TryAcquire(followersAtOnce) {
+		t.Error("one still follows")
 	}
 }
 

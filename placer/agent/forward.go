@@ -52,7 +52,7 @@ func (s *server) forwardIfStandby(mux *http.ServeMux) http.Handler {
 			mux.ServeHTTP(w, r)
 			return
 		}
-		r, done, ok := s.agent.forwards.place(w, r)
+		done, ok := s.agent.forwards.take(w, r)
 		if !ok {
 			return
 		}
@@ -117,11 +117,9 @@ func (s *server) forward(w http.ResponseWriter, r *http.Request) error {
 		},
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
 			s.agent.log.Debug("the active agent does not answer", "agent", to.Agent, "address", at, "error", err)
-			text := tooMany // the request has lost its place, or nobody waits for the answer
-			if r.Context().Err() == nil {
-				text = s.unanswered(r, to.Agent, at, err, ctx.Err() != nil)
+			if r.Context().Err() == nil { // otherwise nobody waits for the answer
+				http.Error(w, s.unanswered(r, to.Agent, at, err, ctx.Err() != nil), http.StatusServiceUnavailable)
 			}
-			http.Error(w, text, http.StatusServiceUnavailable)
 		},
 	}
 	proxy.ServeHTTP(w, r.WithContext(ctx))

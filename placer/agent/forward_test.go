@@ -272,60 +272,6 @@ func TestStandbyWaitsNotForHungAgent(t *testing.T) {
 	}
 }
 
-// If the active agent hangs, the standby agent still has an answer for everybody: it forwards a
-// limited number of requests at a time, and no token can keep others out.
-func TestStandbyForwardsNotTooMany(t *testing.T) {
-	t.Parallel()
-	f := newFake(t, map[string][]string{"alice": {"research"}, "bob": {"research"}})
-	var asked atomic.Int64
-	hung := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		asked.Add(1)
-		<-r.Context().Done()
-	}))
-	t.Cleanup(hung.Close)
-	r := f.standby(activeAt(t, hung.URL))
-	r.agent.forwards.most = 3
-	answers := make(chan string, 10)
-	ask := func(token string) {
-		go func() {
-			status, text := r.send(http.MethodGet, "/v1/queue", token, "")
-			answers <- fmt.Sprint(token, " ", status, " ", text)
-		}()
-	}
-	for i := range 3 {
-		ask("alice")
-		until(t, "alice's request is forwarded", func() bool { return asked.Load() == int64(i+1) })
-	}
-	ask("alice")
-	if got, want := <-answers, "alice 503 "+tooMany; !strings.HasPrefix(got, want) {
-		t.Errorf("%q, want %q", got, want)
-	}
-	ask("bob")
-	if got, want := <-answers, "alice 503 "+tooMany; !strings.HasPrefix(got, want) {
-		t.Errorf("%q, want %q", got, want)
-	}
-	until(t, "bob's request is forwarded", func() bool { return asked.Load() == 4 })
-	if n := r.agent.forwards.count(); n != 3 {
-		t.Errorf("%d requests are forwarded", n)
-	}
-	next := activeAt(t, hung.URL)
-	next.Agent += "1"
-	f.beats(next)
-	for range 3 {
-		if got := <-answers; !strings.Contains(got, "another agent is active now") {
-			t.Error(got)
-		}
-	}
-	until(t, "no place is taken", func() bool { return r.agent.forwards.count() == 0 })
-	ask("alice") // try again later
-	until(t, "alice's later request is forwarded", func() bool { return asked.Load() == 5 })
-	next.Agent += "1"
-	f.beats(next)
-	if got := <-answers; !strings.Contains(got, "another agent is active now") {
-		t.Error(got)
-	}
-}
-
 // activeAt returns the heartbeat of an agent on this machine, with its address.
 func activeAt(t *testing.T, address string) store.Heartbeat {
 	t.Helper()

@@ -50,7 +50,7 @@ func ended(next http.Handler, within time.Duration) http.Handler {
 
 // guarded returns the API behind its guards. The guards refuse unknown host names, cross-origin
 // requests of browsers, and bodies that are not JSON. The guards also set security headers, limit
-// the memory of answers, and answer 500 if a handler panics.
+// the number of requests at a time, and answer 500 if a handler panics.
 func (s *server) guarded() (http.Handler, error) {
 	hosts, err := s.file.HTTP.hosts()
 	if err != nil {
@@ -58,7 +58,7 @@ func (s *server) guarded() (http.Handler, error) {
 	}
 	h := onlyJSON(s.handler())
 	h = http.NewCrossOriginProtection().Handler(h)
-	return gzhttp.GzipHandler(s.agent.answers.counted(s.recovered(headers(hosts.only(h))))), nil
+	return gzhttp.GzipHandler(s.agent.requests.bounded(s.recovered(headers(hosts.only(h))))), nil
 }
 
 // recovered answers 500 if the handler of a request panics, and keeps serving. recovered drops the

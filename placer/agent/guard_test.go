@@ -14,6 +14,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/internal/patience"
@@ -151,4 +152,39 @@ func TestDeadlines(t *testing.T) {
 			}
 		})
 	}
+}
+
+// While as many clients as the agent accepts read their answers, others get 503 with Retry-After, and
+// checks of the agent's health are answered.
+func TestTooManyRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, hold := newPlaces(2, "too many"), make(chan struct{})
+		h := p.bounded(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/v1/queue" {
+				<-hold
+			}
+		}))
+		ask := func(path string) *httptest.ResponseRecorder {
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+			return w
+		}
+		for range 2 {
+			go ask("/v1/queue")
+		}
+		synctest.Wait()
+		if w := ask("/v1/gpus"); w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" {
+			t.Errorf("status %d, headers %v", w.Code, w.Header())
+		}
+		for _, path := range []string{"/v1/health", "/v1/metrics", "/v1/stream", "/v1/events?follow=true", "/ui/"} {
+			if w := ask(path); w.Code != http.StatusOK {
+				t.Errorf("%s: status %d", path, w.Code)
+			}
+		}
+		close(hold)
+		synctest.Wait()
+		if w := ask("/v1/gpus"); w.Code != http.StatusOK {
+			t.Errorf("status %d after the others have ended", w.Code)
+		}
+	})
 }

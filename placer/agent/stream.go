@@ -51,7 +51,7 @@ func (s *server) serveStream(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	r, done, ok := s.agent.followers.place(w, r)
+	done, ok := s.agent.followers.take(w, r)
 	if !ok {
 		return
 	}
