@@ -4,19 +4,11 @@
 package queue
 
 import (
-	"math"
 	"time"
 )
 
-// safeFor returns how long after its start a gang must not be stopped or moved. After
-// [Options.FreeStops] stops, this time doubles with each further stop.
-func (e *entry) safeFor(freeStops int) time.Duration {
-	d := minRuns * e.job.RestartCost
-	if n := e.stops - freeStops; freeStops > 0 && n > 0 {
-		return stretched(max(d, time.Minute), math.Exp2(float64(n)))
-	}
-	return d
-}
+// safeFor returns how long after its start a gang must not be stopped or moved.
+func (e *entry) safeFor() time.Duration { return minRuns * e.job.RestartCost }
 
 // lostShare and mostCheckpoint apply to gangs that write checkpoints at known times. A gang with
 // checkpoints can be stopped only while it would lose at most lostShare of its run time so far. But

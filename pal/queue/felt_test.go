@@ -286,26 +286,3 @@ func TestPreemptsAfterCheckpoint(t *testing.T) {
 		t.Errorf("after the checkpoint: %v", as)
 	}
 }
-
-// No gang is stopped more than 40 times, whatever its restart cost is. With FreeStops 0, as in
-// simulations of other schedulers, there is no such bound.
-func TestStopsAreBounded(t *testing.T) {
-	bound := Default().FreeStops
-	for _, cost := range []time.Duration{0, time.Second, time.Minute, time.Hour} {
-		e := &entry{job: Job{RestartCost: cost}}
-		at := time.Duration(0)
-		for at < longestRun {
-			at += e.safeFor(bound) + time.Second
-			e.stops++
-		}
-		if e.stops > 40 {
-			t.Errorf("restart cost %v: %d stops in 100 years", cost, e.stops)
-		}
-		if got := e.safeFor(0); got != minRuns*cost {
-			t.Errorf("restart cost %v, no bound: after %d stops it is safe for %v", cost, e.stops, got)
-		}
-		if e.stops = DefaultFreeStops; e.safeFor(bound) != minRuns*cost {
-			t.Errorf("restart cost %v: after %d stops it is safe for %v", cost, e.stops, e.safeFor(bound))
-		}
-	}
-}

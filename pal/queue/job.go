@@ -112,10 +112,6 @@ type Options struct {
 	// Patience × the estimate or the limit, whichever is shorter, but at least for an hour. If
 	// Patience is 0, these gangs are overdue after MaxWait.
 	Patience float64
-	// FreeStops is the number of stops and moves after which the protection of a gang begins to
-	// grow. After a start, a gang is not stopped or moved for some time. Each stop or move after
-	// the first FreeStops doubles this time. If FreeStops is 0, the time never grows.
-	FreeStops int
 	// Credit is the fraction of a preemptible gang's GPU time that counts for its place in the
 	// queue under Adaptive. Without this discount, preemptible gangs would gain less than the gangs
 	// for which they are stopped. The discount also makes it harder for other gangs to stop
@@ -199,11 +195,8 @@ const (
 	// DefaultPatience means, for example, that a gang with an estimate of two hours is overdue
 	// after a wait of four hours. See docs/results/sim-users.md.
 	DefaultPatience = 2
-	// DefaultFreeStops limits the stops of a gang to 40: the time for which its next run would be
-	// protected is longer than 100 years.
-	DefaultFreeStops = 12
-	DefaultQuantum   = time.Hour
-	leastQuantum     = time.Second // with less, the Queue would decide again and again
+	DefaultQuantum  = time.Hour
+	leastQuantum    = time.Second // with less, the Queue would decide again and again
 	// DefaultCredit lets preemptible gangs gain as much from preemption as other gangs. See
 	// docs/results/sim-users.md.
 	DefaultCredit = 0.4
@@ -225,7 +218,7 @@ func Default() Options {
 	place.RefuseBad = true
 	return Options{Order: Adaptive, Placement: place, Backfill: BackfillReserved,
 		Preempt: true, Migrate: true, LocalityWait: true, OutlierThreshold: DefaultOutlierThreshold, JobPriority: true, Deadlines: true,
-		MaxWait: DefaultMaxWait, Patience: DefaultPatience, FreeStops: DefaultFreeStops, Credit: DefaultCredit, OverdueShare: DefaultOverdueShare, Quantum: DefaultQuantum, DefaultRuntime: DefaultRuntime, HalfLife: DefaultHalfLife}
+		MaxWait: DefaultMaxWait, Patience: DefaultPatience, Credit: DefaultCredit, OverdueShare: DefaultOverdueShare, Quantum: DefaultQuantum, DefaultRuntime: DefaultRuntime, HalfLife: DefaultHalfLife}
 }
 
 // Placement returns the placement policy of that name, as the agent uses it by default. Only the
@@ -257,8 +250,6 @@ func (o Options) withDefaults() (Options, error) {
 		return o, fmt.Errorf("queue: quantum %v is below %v", o.Quantum, leastQuantum)
 	case o.HalfLife < 0:
 		return o, fmt.Errorf("queue: usage_half_life %v must not be negative", o.HalfLife)
-	case o.FreeStops < 0:
-		return o, fmt.Errorf("queue: free stops %d must not be negative", o.FreeStops)
 	case !(o.Patience >= 0):
 		return o, fmt.Errorf("queue: patience %v must not be negative", o.Patience)
 	case !(o.Credit >= 0 && o.Credit <= 1):

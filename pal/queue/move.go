@@ -57,9 +57,6 @@ func (p *pass) better(e *entry) (pal.Placement, bool) {
 // the gang holds both its old and its new GPUs.
 func (p *pass) moveTo(e *entry, kind Kind, pl pal.Placement) {
 	e.state, e.target = moving, pl
-	if kind == Migrate {
-		e.stops++
-	}
 	p.pending = append(p.pending, e)
 	p.holdToEnd(pl)
 	p.actions = append(p.actions, Action{Kind: kind, Job: e.job.ID, Found: pal.Found{Placement: pl}})

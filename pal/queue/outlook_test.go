@@ -31,23 +31,6 @@ func TestIndexOfHeavyTail(t *testing.T) {
 	}
 }
 
-// If the last runs of a name were all very long, a new gang does not count as equally long, because
-// it can be short nevertheless. Otherwise it would wait behind all other gangs until it is overdue.
-func TestIndexDoubts(t *testing.T) {
-	q := newQueue(t)
-	for range maxSamples {
-		q.learn("", "n", sample{work: 500 * time.Hour, gpus: 1})
-	}
-	e := &entry{job: Job{Name: "n"}, gpus: 1}
-	if index := q.index(e, 0); index != doubt*q.opt.DefaultRuntime {
-		t.Errorf("new: index %v", index)
-	}
-	e.job.Estimate = 500 * time.Hour // the user's estimate counts in full
-	if index := q.index(e, 0); index < 400*time.Hour {
-		t.Errorf("estimated: index %v", index)
-	}
-}
-
 // A gang that has just run longer than an earlier run of its name does not count as about to end.
 // Otherwise no gang could ever stop it.
 func TestIndexOfOutlasted(t *testing.T) {

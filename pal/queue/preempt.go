@@ -158,9 +158,6 @@ func (p *pass) takeFrom(c *claim, victims []*entry, ask func(v *entry, wanted ma
 			v.state = stopping
 			v.countFreeing()
 			c.victims = append(c.victims, v)
-			if a.Kind == Preempt {
-				v.stops++
-			}
 			a.Job, a.For = v.job.ID, c.by.job.ID
 			p.actions = append(p.actions, a)
 		}

@@ -54,7 +54,6 @@ type entry struct {
 	waitingSince time.Duration // while waiting
 	waited       time.Duration // total wait before waitingSince
 	safeUntil    time.Duration // it is not stopped or moved before this time
-	stops        int           // how often it was stopped for others, or moved
 	sums         Stops         // see StopsOf
 	judged       bool          // see judgeStopped
 	startedAt    time.Duration
@@ -277,7 +276,7 @@ func (q *Queue) run(e *entry, p pal.Placement, at time.Duration) {
 		e.served = e.amount(e.gpus)
 		q.account.grant(at, e.served)
 	}
-	e.safeUntil = at + e.safeFor(q.opt.FreeStops)
+	e.safeUntil = at + e.safeFor()
 	e.state, e.placement, e.target, e.startedAt = running, p, pal.Placement{}, at
 	e.expectedEnd = at + stretched(q.remaining(e, at), e.cost(p))
 	q.countHeld(e, 1)

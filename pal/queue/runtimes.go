@@ -404,15 +404,6 @@ func (o remainingRunTime) mean() time.Duration {
 	return seconds(sum / weight)
 }
 
-// doubt limits the index of a gang with a history: the index is at most doubt × the index that the
-// gang would have without a history. Without this limit, a short gang whose earlier runs were long
-// might wait for a very long time. The value was chosen on virtual clusters of the Philly trace.
-// With the values 1, 2, 4, 8 and 16, the average JCT was 1.013, 0.993, 0.974, 0.963 and 0.960 times
-// that of the best other policy with the same knowledge. In the worst case, the p99 of the slowdown
-// was 1.4, 2.1, 1.7, 2.4 and 6.4 times the least p99. Without a limit, it was 37 times the least
-// p99.
-const doubt = 8
-
 // index returns the Gittins index as a time: the least run time that must be spent on gangs of this
 // kind, on average, for each gang that ends. If some runs of a name are short and some very long,
 // the index is short until the gang has run longer than the short runs.
@@ -434,9 +425,6 @@ func (o remainingRunTime) index() time.Duration {
 		if run < best*ends {
 			best = run / ends
 		}
-	}
-	if o.rest > 0 {
-		best = min(best, doubt*o.again)
 	}
 	return seconds(best)
 }
