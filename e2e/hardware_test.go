@@ -271,12 +271,9 @@ func published(m *machine) {
 	})
 }
 
-// measured: nomad-pal measure measures all GPUs, and lists show the result.
+// measured: a job measures all GPUs, and lists show the result.
 func measured(m *machine) {
-	out, code := m.pal("measure", "-json", "-all")
-	if code != 0 || strings.Count(out, `"outcome": "measured"`) != len(m.gpus) {
-		m.t.Fatalf("exit code %d\n%s", code, out)
-	}
+	register(m.t, m.Cluster, measureJob(m.t, len(m.gpus)))
 	m.until("times of all classes are published", func() string {
 		_, attributes, err := gpusOf(m.t.Context(), m.Cluster, m.node)
 		if err != nil {
@@ -295,7 +292,8 @@ func measured(m *machine) {
 		}
 		return ""
 	})
-	out, _ = m.pal("gpus")
+	stop(m.t, m.Cluster, "measure")
+	out, _ := m.pal("gpus")
 	m.t.Logf("%s", out)
 }
 

@@ -30,6 +30,7 @@ var jobspecStories = map[string]func(*testing.T, *bed, *api.Job){
 	"array":          testArrayFile,
 	"dispatch":       testDispatchFile,
 	"inference":      testInferenceFile,
+	"measure":        nil, // see TestGPUsThatTasksHoldAreNotMeasured
 	"mig":            testToTheEnd,
 	"mpi":            testRanksFile,
 	"native-class":   testToTheEnd,

@@ -17,12 +17,12 @@ import (
 	"time"
 
 	"github.com/hashicorp/nomad/api"
+	"github.com/hashicorp/nomad/jobspec2"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/cuda/fakecuda"
 	"github.com/nomad-pal/nomad-pal/device-plugin/nvml/nvmltest"
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 	"github.com/nomad-pal/nomad-pal/e2e/cluster/clustertest"
-	"github.com/nomad-pal/nomad-pal/internal/testlog"
 )
 
 // measuringBox is a client with n GPUs, emulated by our stand-ins for the NVML
@@ -186,8 +186,8 @@ func voidJob(name string) *api.Job {
 }
 
 // A task holds this GPU, but neither uses it nor names it. An operator orders its measurement. The
-// plugin does not measure it, because Nomad says that an allocation has it. nomad-pal measure
-// measures the other GPUs by its own jobs, and this one once it is free.
+// plugin does not measure it, because Nomad says that an allocation has it. The measuring job waits
+// for it, and then measures all GPUs of the node together.
 func TestGPUsThatTasksHoldAreNotMeasured(t *testing.T) {
 	t.Parallel()
 	box := newMeasuringBox(t, 3, "manual")
@@ -222,36 +222,34 @@ func TestGPUsThatTasksHoldAreNotMeasured(t *testing.T) {
 		t.Errorf("after orders for %s and for %s, which a task has: %+v", free[0], held[0], before)
 	}
 
-	cmd := exec.Command(filepath.Join(binaries(t), "nomad-pal"), "measure", "-json", "-at-most=1", node)
-	cmd.Env = append(os.Environ(), "NOMAD_ADDR="+c.Servers()[0].HTTPAddr())
-	var out, progress testlog.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &progress
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cmd.Process.Kill() })
-	clustertest.Until(t, c, "the free GPUs are measured by jobs", func(context.Context) (string, error) {
-		if got := measuring(t, ids); got[held[0]] || len(got) > 1 {
-			t.Errorf("being measured: %v", got)
-		}
-		if got := accounts(); got[free[0]].Last == before[free[0]].Last || got[free[1]].Last == "" {
-			return fmt.Sprintf("%+v\n%s", got, progress.String()), nil
+	register(t, c, measureJob(t, 3))
+	untilWaits(t, c, "measure")
+	stop(t, c, "void-train")
+	clustertest.Until(t, c, "the job gets all GPUs, and they are measured together", func(context.Context) (string, error) {
+		got := accounts()
+		for _, id := range ids {
+			if got[id].Last == before[id].Last || got[id].Provisional {
+				return fmt.Sprintf("%+v", got), nil
+			}
 		}
 		return "", nil
 	})
-	if got := accounts()[held[0]]; got.Last != "" || !strings.Contains(progress.String(), held[0]+" on "+node+": waits: held by default/void-train") {
-		t.Errorf("the GPU that a task has: %+v; progress\n%s", got, progress.String())
+	stop(t, c, "measure")
+}
+
+// measureJob is the job of jobspecs/ that measures all GPUs of a node.
+func measureJob(t *testing.T, gpus int) *api.Job {
+	t.Helper()
+	path := "../jobspecs/measure.nomad.hcl"
+	body, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
 	}
-	stop(t, c, "void-train")
-	if err := cmd.Wait(); err != nil {
-		t.Fatalf("%v\n%s%s", err, out.String(), progress.String())
+	job, err := jobspec2.ParseWithConfig(&jobspec2.ParseConfig{Path: path, Body: body, Strict: true, ArgVars: []string{fmt.Sprintf("gpus=%d", gpus)}})
+	if err != nil {
+		t.Fatal(err)
 	}
-	if got := accounts()[held[0]]; got.Last == "" || strings.Count(out.String(), `"outcome": "measured"`) != 3 {
-		t.Errorf("once it is free: %+v\n%s%s", got, out.String(), progress.String())
-	}
-	if jobs, _, err := c.API().Jobs().List(&api.QueryOptions{Prefix: "nomad-pal-measure-"}); err != nil || len(jobs) > 0 {
-		t.Errorf("jobs left behind: %v, %v", jobs, err)
-	}
+	return job
 }
 
 // With access control, our policy for the plugin lets it ask Nomad which GPUs are free.
@@ -291,7 +289,7 @@ func TestPluginAsksNomadWithAToken(t *testing.T) {
 	}
 	node := c.Clients()[0].Name
 	untilAccount(node, "it says that it may not ask", func(a account) bool {
-		return strings.Contains(a.Waits, "Permission denied") && strings.Contains(a.Waits, "nomad-pal measure") && a.Last == ""
+		return strings.Contains(a.Waits, "Permission denied") && strings.Contains(a.Waits, "jobspecs/measure.nomad.hcl") && a.Last == ""
 	})
 	if err := os.WriteFile(box.tokenFile, []byte(token.SecretID), 0o600); err != nil {
 		t.Fatal(err)

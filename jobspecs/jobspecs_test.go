@@ -22,7 +22,7 @@ func TestJobspecs(t *testing.T) {
 	if err != nil || len(files) < 5 {
 		t.Fatalf("found %d jobspecs: %v", len(files), err)
 	}
-	ungated := map[string]bool{"native-class.nomad.hcl": true, "nomad-pal.nomad.hcl": true, "nvidia-mps.nomad.hcl": true,
+	ungated := map[string]bool{"native-class.nomad.hcl": true, "nomad-pal.nomad.hcl": true, "nvidia-mps.nomad.hcl": true, "measure.nomad.hcl": true,
 		"shared-inference.nomad.hcl": true, "shared-notebook.nomad.hcl": true, "shared-batch.nomad.hcl": true}
 	for _, name := range files {
 		t.Run(name, func(t *testing.T) {

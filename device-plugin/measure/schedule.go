@@ -23,8 +23,8 @@ type Mode string
 const (
 	// Off means that the plugin never measures, and does not publish earlier results.
 	Off Mode = "off"
-	// Manual means that the plugin measures only on request (nomad-pal measure, nomad-device-pal
-	// remeasure).
+	// Manual means that the plugin measures only on request (jobspecs/measure.nomad.hcl,
+	// nomad-device-pal remeasure).
 	Manual Mode = "manual"
 	// Idle means that the plugin measures idle GPUs: when they first appear, and then every
 	// interval.

@@ -105,7 +105,7 @@ func (s *Scheduler) recover() {
 		s.records[id] = r
 		next := fmt.Sprintf("in %s at the earliest", s.cfg.pause(r))
 		if r.Downs >= mostDowns {
-			next = "only on request: nomad-pal measure or nomad-device-pal remeasure"
+			next = "only on request: jobspecs/measure.nomad.hcl or nomad-device-pal remeasure"
 		}
 		s.log.Warn("the plugin or the machine went down while the GPU was measured", "gpu", id, "times", r.Downs, "measured_again", next)
 	}
@@ -363,7 +363,7 @@ func brief(err error) string {
 const mostBrief = 400
 
 // UnprovenNext is the advice to the operator if Nomad cannot tell which GPUs are allocated.
-const UnprovenNext = "let the plugin ask Nomad (config block nomad), or measure with: nomad-pal measure"
+const UnprovenNext = "let the plugin ask Nomad (config block nomad), or measure with a job: jobspecs/measure.nomad.hcl"
 
 // forgetSessions removes the running sessions from the records, because the plugin is about to end.
 // The driver may need more time to end the sessions than Nomad gives the plugin, and the next

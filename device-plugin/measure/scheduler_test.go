@@ -350,7 +350,7 @@ func TestMeasuringIsOrderedAfterCrashes(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	if text := log.String(); strings.Count(text, "only on request: nomad-pal measure or nomad-device-pal remeasure") != 2 {
+	if text := log.String(); strings.Count(text, "only on request: jobspecs/measure.nomad.hcl or nomad-device-pal remeasure") != 2 {
 		t.Errorf("log %q", text)
 	}
 	n.mu.Lock()

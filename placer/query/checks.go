@@ -155,7 +155,7 @@ func (s facts) checkMeasuring() Check {
 		}
 	}
 	if len(waits) > 0 {
-		return Check{"measuring", Warn, "GPUs wait to be measured " + reasons(waits), "to see why, run nomad-device-pal doctor on the node; to measure with jobs: nomad-pal measure <node>"}
+		return Check{"measuring", Warn, "GPUs wait to be measured " + reasons(waits), "to see why, run nomad-device-pal doctor on the node; to measure with a job: jobspecs/measure.nomad.hcl"}
 	}
 	found := "no GPU waits to be measured"
 	if len(unable) > 0 {

@@ -413,7 +413,7 @@ func (d *diagnosis) calibration() {
 		}
 	}
 	if unknown > 0 {
-		d.add(statusWarn, "profile", fmt.Sprintf("version %d has no entry for %d of this node's GPUs, so the node publishes these GPUs in class 5, the slowest, unless it has measured them itself", p.Version, unknown), "nomad-pal measure; then write the file again: nomad-pal profile export -o "+d.profile)
+		d.add(statusWarn, "profile", fmt.Sprintf("version %d has no entry for %d of this node's GPUs, so the node publishes these GPUs in class 5, the slowest, unless it has measured them itself", p.Version, unknown), "measure with a job: jobspecs/measure.nomad.hcl; then write the file again: nomad-pal profile export -o "+d.profile)
 		return
 	}
 	d.add(statusOK, "profile", fmt.Sprintf("version %d", p.Version), "")

@@ -78,7 +78,7 @@ function ails(ill, slow, running) {
   const more = left ? `and ${cut ? "at least " : ""}${plural(left, "more GPU")}` : cut ? "and more" : "";
   if (all.length) return h("div", {}, list(all.slice(0, few).map(row)), more && empty(more));
   if (cluster.cells.length && cluster.cells.every(c => classes.every((_, k) => !classOf(c, k))))
-    return todo("No GPU has been measured, so none is known to be slow. See ", h("code", {}, "nomad-pal measure -help"), ".");
+    return todo("No GPU has been measured, so none is known to be slow. See ", h("code", {}, "jobspecs/measure.nomad.hcl"), ".");
   return good("No GPU is unhealthy, quarantined, degraded or an outlier.");
 }
 function fails(not, allocs, es) {

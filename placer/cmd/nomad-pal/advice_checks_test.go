@@ -117,9 +117,8 @@ func adviceOfChecks(t *testing.T, f *advice.Followed) {
 			c.types("", "profile", "import", c.written("new.csv", "gpu,app,time\nGPU-new-node-0,A,100\nGPU-new-node-1,A,101\n"))
 			well() // the test runs no agent, which would make a profile
 		}, becomes: query.OK},
-		{check: "measuring", says: "to see why, run nomad-device-pal doctor on the node; to measure with jobs: nomad-pal measure <node>",
+		{check: "measuring", says: "to see why, run nomad-device-pal doctor on the node; to measure with a job: jobspecs/measure.nomad.hcl",
 			before: shows(attr.Measuring, api.Attribute{StringVal: new(attr.FormatAccounts(map[string]attr.Account{"GPU-0-0": {Waits: "nobody knows that it is idle"}}))}), follow: func() {
-				c.types("GPU-0-0", "measure", "-dry-run", "node-0")
 				shows(attr.Measuring, api.Attribute{StringVal: new(attr.FormatAccounts(map[string]attr.Account{"GPU-0-0": {}}))})()
 			}, becomes: query.OK},
 		{check: "nomad version", says: "check with nomad node status that there are clients, and that the token may read nodes", before: nodes(func(n *api.Node) { delete(n.Attributes, "nomad.version") }), follow: well, becomes: query.OK},

@@ -4,9 +4,7 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -307,7 +305,6 @@ func (c *testCluster) followsLog(f *advice.Followed) {
 // adviceOnHardware follows the advice about GPUs and measuring.
 func adviceOnHardware(t *testing.T, f *advice.Followed) {
 	c := newCluster(t)
-	p := c.measuringPlugins()
 	t.Setenv("NOMAD_PAL_ADDR", c.agent("", "http {\n  bind_port = 0\n}\n"))
 	path := c.job("default", "train", 1)
 	c.runs(path, "train")
@@ -337,100 +334,6 @@ func adviceOnHardware(t *testing.T, f *advice.Followed) {
 		return strings.Contains(out, "train runs on 1 GPU") && !strings.Contains(out, gpu)
 	})
 	c.nomad.SetHealth(true, gpu)
-
-	jobs := c.client("").API().Jobs()
-	job := api.NewServiceJob("nomad-pal-measure-GPU-1-0", "mine", "global", 50).AddDatacenter("*")
-	job.AddTaskGroup(api.NewTaskGroup("g", 1).AddTask(api.NewTask("t", "raw_exec").SetConfig("command", "sleep")))
-	if _, _, err := jobs.Register(job, nil); err != nil {
-		t.Fatal(err)
-	}
-	if _, out, said := c.does("measure", "-wait=0s", "GPU-1-0"); !f.Add(out, "give your job another name") {
-		t.Errorf("measure: %s%s", out, said)
-	}
-	if _, _, err := jobs.Deregister(*job.ID, true, nil); err != nil {
-		t.Fatal(err)
-	}
-	job.ID, job.Name = new("mine"), new("mine")
-	if _, _, err := jobs.Register(job, nil); err != nil {
-		t.Fatal(err)
-	}
-	if code, out, said := p.measure("GPU-1-0"); code != 0 || out["GPU-1-0"].Outcome != gpuMeasured {
-		t.Errorf("measure, with another name: %d %+v %s", code, out, said)
-	}
-
-	target := &measureTarget{measuredGPU: measuredGPU{GPU: "GPU-0-0"}, node: &api.Node{ID: "n", NodePool: "default", Drivers: map[string]*api.DriverInfo{"java": {Detected: true, Healthy: true}}}}
-	key := measureKey("default", "GPU-0-0")
-	if _, err := (measureOptions{}).measureJob(key, target); err == nil || !f.Add(err.Error(), "enable one of them in the client's configuration, or choose another driver with -driver") {
-		t.Errorf("no driver: %v", err)
-	}
-	if _, err := (measureOptions{driver: "java"}).measureJob(key, target); err != nil {
-		t.Errorf("another driver: %v", err)
-	}
-	target.node.Drivers["raw_exec"] = &api.DriverInfo{Detected: true, Healthy: true}
-	if _, err := (measureOptions{}).measureJob(key, target); err != nil {
-		t.Errorf("with a driver: %v", err)
-	}
-}
-
-// adviceOnNodes makes nodes eligible again, and looks at jobs and nodes that could not be measured,
-// as measure advises.
-func adviceOnNodes(t *testing.T, f *advice.Followed) {
-	c := newCluster(t)
-	p, node := c.measuringPlugins(), nomadtest.GPUNode(0, 4).ID
-	measured := func(gpu string) {
-		c.t.Helper()
-		if code, out, said := p.measure(gpu); code != 0 || out[gpu].Outcome != gpuMeasured {
-			c.t.Errorf("measure %s: %d %+v %s", gpu, code, out, said)
-		}
-	}
-	c.nomad.SetEligible(node, false)
-	if _, out, said := p.measure("GPU-0-1"); !f.Add(out["GPU-0-1"].Reason, "its node is not eligible: nomad node eligibility -enable "+node) {
-		c.t.Errorf("measure: %+v %s", out, said)
-	}
-	c.nomad.SetEligible(node, true)
-	measured("GPU-0-1")
-	stop := c.train(1) // the drain lasts as long as this job
-	c.nomad.DrainWithin(node, 0)
-	if _, out, said := p.measure("GPU-0-2"); !f.Add(out["GPU-0-2"].Reason, "nomad node drain -disable "+node) {
-		c.t.Errorf("measure: %+v %s", out, said)
-	}
-	c.nomad.SetEligible(node, true) // as that command does
-	stop()
-	measured("GPU-0-2")
-
-	// Nomad reports that the job's task has ended although it runs: either failed, or completed.
-	status := api.AllocClientStatusFailed
-	between := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !strings.HasSuffix(r.URL.Path, "/allocations") || status == "" {
-			c.nomad.ServeHTTP(w, r)
-			return
-		}
-		answer := httptest.NewRecorder()
-		c.nomad.ServeHTTP(answer, r)
-		maps.Copy(w.Header(), answer.Header())
-		_, _ = w.Write(bytes.ReplaceAll(answer.Body.Bytes(), []byte(`"ClientStatus":"running"`), []byte(`"ClientStatus":"`+status+`"`)))
-	}))
-	defer between.Close()
-	t.Setenv("NOMAD_ADDR", between.URL)
-	p.stuck = true
-	c.nomad.AddNamespace("ml")
-	_, out, said := p.measure("-namespace=ml", "GPU-0-3")
-	if !f.Add(out["GPU-0-3"].Reason, "failed: nomad job status -namespace ml nomad-pal-measure-GPU-0-3 shows why") {
-		t.Errorf("measure: %+v %s", out, said)
-	}
-	jobs, of := c.client("").API().Jobs(), &api.WriteOptions{Namespace: "ml"}
-	if as, _, err := jobs.Allocations("nomad-pal-measure-GPU-0-3", false, &api.QueryOptions{Namespace: "ml"}); err != nil || len(as) == 0 {
-		t.Errorf("nomad job status: %v, %v", as, err)
-	}
-	if _, _, err := jobs.Deregister("nomad-pal-measure-GPU-0-3", true, of); err != nil {
-		t.Fatal(err)
-	}
-	status = api.AllocClientStatusComplete
-	if _, out, said := p.measure("GPU-0-3"); !f.Add(out["GPU-0-3"].Reason, "see nomad-device-pal doctor on the node, and the log of its Nomad client") {
-		t.Errorf("measure: %+v %s", out, said)
-	}
-	status, p.stuck = "", false
-	measured("GPU-0-3")
 }
 
 // commandsIn matches nomad-pal's commands in a text, with their options.

@@ -83,7 +83,7 @@ var followedBy = map[string]string{
 
 // adviceParts provoke advice and follow it.
 var adviceParts = map[string]func(*testing.T, *advice.Followed){
-	"jobs": adviceOnJobs, "typing": adviceOnTyping, "checks": adviceOfChecks, "traces": adviceOnTraces, "nodes": adviceOnNodes, "commands": adviceOnCommands, "lives": adviceOnLives, "doctor": adviceOfDoctor, "hardware": adviceOnHardware, "templates": adviceOnTemplates,
+	"jobs": adviceOnJobs, "typing": adviceOnTyping, "checks": adviceOfChecks, "traces": adviceOnTraces, "commands": adviceOnCommands, "lives": adviceOnLives, "doctor": adviceOfDoctor, "hardware": adviceOnHardware, "templates": adviceOnTemplates,
 }
 
 // A user who follows a piece of advice gets what it promises. One of the parts has to provoke and

@@ -49,7 +49,6 @@ func adviceOnCommands(t *testing.T, f *advice.Followed) {
 		{wrong: []string{"xyzzy"}, says: "see nomad-pal -help.", right: []string{"-help"}, shows: "explain"},
 		{wrong: []string{"explain", "nothing"}, says: "nomad-pal status lists the jobs with GPUs", right: []string{"status"}, shows: "train"},
 		{wrong: []string{"explain", "elsewhere"}, says: "namespace research has a job with this name: nomad-pal explain -namespace research elsewhere", right: []string{"explain", "-namespace", "research", "elsewhere"}, shows: "elsewhere runs on 1 GPU"},
-		{wrong: []string{"measure", "-dry-run", "nothing"}, says: "nomad-pal gpus lists them", right: []string{"gpus"}, shows: "node-0"},
 		{wrong: []string{"profile", "show", "a", "b"}, says: "nomad-pal profile show takes one file", right: []string{"profile", "show", exported}, shows: "GPU"},
 		{wrong: []string{"quarantine", "GPU-1-0"}, says: "GPU ids require -reason or -lift, and -all requires -lift; see nomad-pal quarantine -help", right: []string{"quarantine", "-help"}, shows: "-lift"},
 		{wrong: []string{"queue", "-pal-address=" + busy}, says: "nomad-pal doctor explains more", right: []string{"doctor"}, shows: "agent"},

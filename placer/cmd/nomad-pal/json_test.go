@@ -30,7 +30,7 @@ var (
 // in snake_case, at any depth.
 func TestJSONNames(t *testing.T) {
 	for _, v := range []any{
-		explained{}, placer.Event{}, query.Check{}, overview{}, imported{}, measuredGPU{}, groupSummary{}, classified{},
+		explained{}, placer.Event{}, query.Check{}, overview{}, imported{}, groupSummary{}, classified{},
 		model.JobStatus{}, query.GPU{}, query.Explanation{}, model.Status{}, gang.Record{},
 		request.Obstacle{}, model.Try{}, heartbeat.Activity{}, store.Heartbeat{}, agent.Health{}, agent.Metrics{},
 	} {

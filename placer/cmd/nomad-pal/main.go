@@ -82,7 +82,6 @@ func commands(ctx context.Context, io streams) map[string]cli.CommandFactory {
 		"shell":          make("Run a command or a shell on GPUs, like srun --pty", helpShell, runShell),
 		"history":        make("List the runs of jobs, past and present", helpHistory, runHistory),
 		"usage":          make("Add up GPU hours by user, class, model and month", helpUsage, runUsage),
-		"measure":        make("Measure GPUs in jobs that reserve them", helpMeasure, runMeasure),
 		"quarantine":     make("Show, set or lift the quarantine of GPUs", helpQuarantine, runQuarantine),
 		"classify":       make("Find the application class of a running job", helpClassify, runClassify),
 		"simulate":       make("Simulate a trace or a workload under the placer's policies", helpSimulate, runSimulate),

@@ -37,7 +37,7 @@ import (
 // another test covers the command.
 var withoutAgent = map[string]string{
 	"gpus": "gpus", "doctor": "", "init": "", "validate": "", "run": "run -detach JOB", "release": "release -all", "cancel": "",
-	"quarantine": "quarantine", "measure": "measure -all -dry-run", "profile import": "", "profile export": "", "profile show": "",
+	"quarantine": "quarantine", "profile import": "", "profile export": "", "profile show": "",
 	"agent": "", "classify": "", "profile": "", "profile build": "", "simulate": "", "version": "version",
 }
 

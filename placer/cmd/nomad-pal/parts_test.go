@@ -33,7 +33,6 @@ func TestPartsOfGPU(t *testing.T) {
 	says("10: 0 allocated, 10 free; 2 of these are parts of 1 GPU\n", "status")
 	says("has 2 GPUs: 0 allocated, 2 free; 2 of these are parts of 1 GPU.", "explain", "node-2")
 	says("GPU-2-0::1, nvidia/gpu.shared/NVIDIA H200-SHARED of node node-2, is free.", "explain", "GPU-2::1")
-	says("this GPU is shared, and the command measures only whole GPUs", "measure", "-dry-run", "GPU-2-0")
 	if _, out, said := c.does("gpus", "-live", "-node", "node-2"); strings.Count(out, " 63%") != 2 {
 		t.Errorf("current use of its parts:\n%s%s", out, said)
 	}

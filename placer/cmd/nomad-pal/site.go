@@ -180,3 +180,14 @@ func (s *site) found() string {
 	}
 	return text + ", and no access control: anybody may do everything, so init writes no policies."
 }
+
+// firstHealthy returns the first of the named task drivers that is healthy on a node, or "" if none
+// is.
+func firstHealthy(on map[string]*api.DriverInfo, names ...string) string {
+	for _, name := range names {
+		if d := on[name]; d != nil && d.Detected && d.Healthy {
+			return name
+		}
+	}
+	return ""
+}
