@@ -325,17 +325,12 @@ func (p *planner) away(r *reservation, e ending) (back func()) {
 	}
 }
 
-// leave frees the GPUs of an ending in the what-if, including GPUs that are kept for a turn. If a
-// gang's start is not reported yet, the cluster has not counted the gang's CPU and memory, so leave
-// does not release them.
+// leave frees the GPUs of an ending in the what-if, including GPUs that are kept for a turn.
 func (p *planner) leave(e ending) (back func()) {
-	switch {
-	case e.marked != nil:
+	if e.marked != nil {
 		return p.unmark(e.marked)
-	case e.state != starting || slices.Contains(p.started, e.entry):
-		return p.vacate(e.entry)
 	}
-	return p.unmark(e.placement.GPUs())
+	return p.gone(e.entry)
 }
 
 // reserveFor returns a reservation with the predicted start of the head: when and on which GPUs. In

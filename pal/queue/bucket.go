@@ -213,7 +213,7 @@ func (q *Queue) sign(e *entry) {
 // expected run time and key change only because of new history (see resort) or a deadline (see
 // hurry). An elastic gang waits with its full size.
 func (q *Queue) enqueue(e *entry) {
-	e.state, e.settled = waiting, false
+	e.state, e.settled, e.declined = waiting, false, -1
 	if e.elastic != nil {
 		q.resize(e, e.full.MemberSets[0].Members)
 	}

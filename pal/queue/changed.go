@@ -41,10 +41,10 @@ func (q *Queue) RoomFor(now time.Duration, c *pal.Cluster, ch Change) (f pal.Fou
 	for _, cl := range q.claims { // their placements can contain GPUs of ch.Own
 		p.holdToEnd(cl.placement)
 	}
-	e := &entry{job: j, of: q.namespace(j.Tenant), gpus: j.Gang.GPUs(), slower: 1, before: j.Attained, doneBefore: j.Done, waitingSince: now}
+	e := &entry{job: j, of: q.namespace(j.Tenant), gpus: j.Gang.GPUs(), slower: 1, before: j.Attained, doneBefore: j.Done, waitingSince: now, declined: -1}
 	waits := p.changed != nil && p.changed.state == waiting
 	if waits {
-		e.waitingSince = p.changed.waitingSince
+		e.waitingSince, e.declined = p.changed.waitingSince, p.changed.declined
 	}
 	e.anyNeighbour = p.changed != nil && p.changed.state >= running // its other members run already, so RefuseBad does not apply
 	q.sign(e)

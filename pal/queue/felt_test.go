@@ -146,19 +146,24 @@ func TestStoppedGangsTeach(t *testing.T) {
 	}
 }
 
-// A gang of one GPU waits for a GPU that is not an outlier for as long as the wait can save time,
-// and then uses the outlier. A wider gang and a service keep waiting.
+// A gang of one GPU waits for a GPU that is not an outlier if one should come free while the wait can
+// save time. Otherwise, and after this time, it uses the outlier. A wider gang and a service keep
+// waiting.
 func TestOutlierAfterAWhile(t *testing.T) {
 	for _, c := range []struct {
 		what  string
 		j     Job
 		gpus  int
-		after time.Duration // 0: it keeps waiting
+		ends  time.Duration // expected end of the gang on the good GPUs
+		waits bool          // at first
+		limit time.Duration // the gang has started by then; 0: it keeps waiting
 	}{
-		{"one GPU", Job{Estimate: time.Hour}, 1, time.Hour}, // the outlier has half the speed
-		{"one that may be moved", Job{Estimate: time.Hour, Migratable: true}, 1, 15 * time.Minute},
-		{"two GPUs", Job{Estimate: time.Hour}, 2, 0},
-		{"a service", Job{Endless: true, Anywhere: true}, 1, 0},
+		{"one GPU", Job{Estimate: time.Hour}, 1, 30 * time.Minute, true, time.Hour}, // the outlier has half the speed
+		{"one GPU, and others come free too late", Job{Estimate: time.Hour}, 1, 2 * time.Hour, false, 0},
+		{"one that may be moved", Job{Estimate: time.Hour, Migratable: true}, 1, 10 * time.Minute, true, 15 * time.Minute},
+		{"one that may be moved, and others come free too late", Job{Estimate: time.Hour, Migratable: true}, 1, 30 * time.Minute, false, 0},
+		{"two GPUs", Job{Estimate: time.Hour}, 2, 100 * time.Hour, true, 0},
+		{"a service", Job{Endless: true, Anywhere: true}, 1, 100 * time.Hour, true, 0},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			q := newTestLine(t, Default())
@@ -174,7 +179,7 @@ func TestOutlierAfterAWhile(t *testing.T) {
 				}
 				pl := pal.Predict(cl, g, ms)
 				cl.Take(g, pl)
-				if err := q.Restore(Job{ID: id, Gang: g, Estimate: 100 * time.Hour}, pl, 0); err != nil {
+				if err := q.Restore(Job{ID: id, Gang: g, Estimate: c.ends}, pl, 0); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -183,18 +188,26 @@ func TestOutlierAfterAWhile(t *testing.T) {
 			if err := q.Submit(0, c.j); err != nil {
 				t.Fatal(err)
 			}
-			at := c.after
-			if at == 0 {
-				at = 30 * time.Hour
+			if as := q.Decide(0, cl); (len(as) == 0) != c.waits {
+				t.Fatalf("at first: %v", as)
 			}
-			if as := q.Decide(at-time.Second, cl); len(as) > 0 {
+			if !c.waits {
+				return
+			}
+			if c.limit == 0 {
+				if as := q.Decide(30*time.Hour, cl); len(as) > 0 {
+					t.Errorf("after 30 hours: %v", as)
+				}
+				return
+			}
+			if wake, ok := q.Wake(0); !ok || wake > c.ends+time.Second {
+				t.Errorf("the queue looks at it again at %v (%t), want %v", wake, ok, c.ends)
+			}
+			if as := q.Decide(c.ends-time.Second, cl); len(as) > 0 {
 				t.Errorf("too soon: %v", as)
 			}
-			if wake, ok := q.Wake(at - time.Second); c.after > 0 && (!ok || wake > at+time.Second) {
-				t.Errorf("the queue looks at it again at %v (%t), want %v", wake, ok, at)
-			}
-			if as := q.Decide(at, cl); (len(as) == 1) != (c.after > 0) {
-				t.Errorf("after %v: %v", at, as)
+			if as := q.Decide(c.limit, cl); len(as) != 1 {
+				t.Errorf("after %v: %v", c.limit, as)
 			}
 		})
 	}

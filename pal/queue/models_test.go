@@ -48,7 +48,7 @@ func (w *world) submitAt(t *testing.T, id string, slow float64, estimate time.Du
 // gang that is equally fast on both models starts at once.
 func TestWaitsForTheFasterModel(t *testing.T) {
 	w := modelsWorld(t)
-	w.submitAt(t, "runs", 0.1, time.Hour)
+	w.submitAt(t, "runs", 0.1, 30*time.Minute)
 	if got := w.decide(); got != "start runs on a\n" {
 		t.Fatalf("first: %q", got)
 	}
@@ -59,9 +59,9 @@ func TestWaitsForTheFasterModel(t *testing.T) {
 	if why := w.queue.Waiting(w.now, w.cluster)[0].Why(); why.Kind != reason.Locality {
 		t.Errorf("it waits for the faster model, and the reason is %q: %s", why.Kind, why)
 	}
-	w.now = 59 * time.Minute
+	w.now = 29 * time.Minute
 	if got := w.decide(); got != "nothing\n" {
-		t.Errorf("within the hour that it gains by waiting: %q", got)
+		t.Errorf("before the fast GPU should come free: %q", got)
 	}
 	w.now = 61 * time.Minute
 	if got := w.decide(); got != "start waits on b\n" {

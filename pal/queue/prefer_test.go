@@ -44,7 +44,7 @@ func prefersSlow(t *testing.T, anywhere []bool) {
 		return g
 	}
 	submit := func(g pal.Gang) {
-		if err := q.Submit(0, Job{ID: g.ID, Gang: g}); err != nil {
+		if err := q.Submit(0, Job{ID: g.ID, Gang: g, Estimate: time.Duration(len(g.ID)) * time.Minute}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -53,6 +53,7 @@ type entry struct {
 	patience     time.Duration // see foresight.patience; while waiting
 	waitingSince time.Duration // while waiting
 	waited       time.Duration // total wait before waitingSince
+	declined     time.Duration // while waiting: when it first declined GPUs; -1: not yet
 	safeUntil    time.Duration // it is not stopped or moved before this time
 	sums         Stops         // see StopsOf
 	judged       bool          // see judgeStopped

@@ -194,7 +194,7 @@ func queueKeys() []Key {
 		{Block: "queue", Name: "moves_per_hour", field: func(c *Config) any { return &c.MovesPerHour },
 			Doc: "Maximum number of gangs that the placer moves within an hour"},
 		queueKey("locality_wait", func(c *Config) *bool { return &c.Queue.LocalityWait },
-			"If the free GPUs for a gang are much slower or farther apart than the best GPUs, the gang waits for better GPUs, but no longer than the run time that better GPUs are expected to save. `pal_locality_wait` sets another limit for one job"),
+			"If the free GPUs for a gang are much slower or farther apart than the best GPUs, the gang waits if running jobs should free better GPUs before the wait costs more than these GPUs save. `pal_locality_wait` sets another limit for one job"),
 		{Block: "queue", Name: "outlier_threshold", zero: true, field: func(c *Config) any { return &c.Queue.OutlierThreshold },
 			Doc: "GPUs with a PM score above this threshold are outliers. Only gangs that could not run without outliers get them. 0: no GPU is an outlier"},
 		queueKey("refuse_bad_neighbours", func(c *Config) *bool { return &c.Queue.Placement.RefuseBad },
