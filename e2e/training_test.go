@@ -488,13 +488,15 @@ func (m *trainer) loseNode(name, job string) *cluster.Agent {
 	return client
 }
 
-// knowsWhy: history and failures show how often the training was stopped, and why.
+// knowsWhy: history and events show how often the training was stopped, and why.
 func (m *trainer) knowsWhy() {
 	m.t.Helper()
 	m.untilSays("history -job=ranks -columns=job,state,stops -csv", "default/ranks,complete,1")
 	out, _ := m.pal("history", "-job=ranks")
 	m.t.Logf("%s", out)
-	out, _ = m.pal("failures")
+	out, _ = m.pal("events", "-job=ranks")
+	m.t.Logf("%s", out)
+	out, _ = m.pal("events", "-failures", "-job=ranks")
 	m.t.Logf("%s", out)
 	mentions(m.t, out, "by signal 9 (killed)", "the node went down")
 }

@@ -4,7 +4,6 @@
 #   cp train.py /mnt/shared/                        # the clients' host volume "shared", on storage that all of them share
 #   nomad-pal run ranks.nomad.hcl                   # -var ranks=16: on two nodes of 8 GPUs, if two are free
 #   nomad-pal explain ranks
-#   nomad-pal logs -f ranks
 variable "ranks" { default = 4 }
 variable "image" { default = "nvcr.io/nvidia/pytorch:25.10-py3" }
 variable "script" { default = "/shared/train.py" }
