@@ -18,6 +18,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/query"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
@@ -226,7 +227,11 @@ func (p *core) noteState(t *model.Tracked, was gang.State, heard gang.Event) {
 		_, forJob := t.Stopping()
 		p.hooks.Events.Add(Event{At: p.m.Time.UTC(), Kind: Stopped, Namespace: t.Key.Namespace, Job: t.Key.ID, ForJob: forJob, Text: stopText(t)})
 	case gang.Lost:
-		p.emitFound(t.Key, LostMembers, "ended before its members had finished", found)
+		text := "ended before its members had finished"
+		if f := p.m.World().LastFailure(t.Job); f == nil || f.Reason == failure.BeingStopped {
+			text = "its members were stopped (node drain?); the gang starts again and keeps its place"
+		}
+		p.emitFound(t.Key, LostMembers, text, found)
 	case gang.Failed:
 		p.emitFound(t.Key, GivenUp, t.GaveUp().String(), found)
 	case gang.Rejected:
@@ -234,7 +239,11 @@ func (p *core) noteState(t *model.Tracked, was gang.State, heard gang.Event) {
 			p.emitFound(t.Key, Refused, t.Refused.Error(), found)
 		}
 	case gang.Ended:
-		if was != "" {
+		stopping := slices.ContainsFunc(p.m.State.AllocsOf(t.Key), (*cluster.Alloc).Live)
+		switch {
+		case was != "" && stopping && !rewrite.Stopped(t.Job): // Nomad calls the job dead before its members have ended
+			p.emit(t.Key, LostMembers, "its members are being stopped (node drain?)")
+		case was != "":
 			o := query.OutcomeOf(p.m, t.Observed)
 			p.emit(t.Key, Finished, "is "+o.Status+": "+o.Reason.String())
 		}
@@ -289,6 +298,9 @@ func (p *Placer) emitFailures(found []failure.Failure, before map[string]failure
 		return
 	}
 	for _, f := range found {
+		if f.Reason == failure.BeingStopped {
+			continue
+		}
 		p.hooks.Events.Add(Event{At: f.At.UTC(), Kind: AllocFailed, Namespace: f.Namespace, Job: f.Job, Node: f.Node, GPUs: f.GPUs,
 			Text: oneLine(fmt.Sprintf("allocation %.8s on node %s failed (%s): %s", f.Alloc, f.Node, f.Cause, f.Reason))})
 	}

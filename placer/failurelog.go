@@ -348,6 +348,9 @@ func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 	})
 	found = p.failureLog.newestJudgeable(found)
 	for _, f := range found {
+		if f.Reason == failure.BeingStopped {
+			continue
+		}
 		p.hooks.Meter.Failures.WithLabelValues(string(f.Cause)).Inc()
 		p.log.Warn("allocation failed", "job", f.Job, "namespace", f.Namespace, "node", f.Node, "cause", f.Cause, "reason", f.Reason)
 	}

@@ -68,6 +68,9 @@ type Job struct {
 	LocalityWait time.Duration
 	// Anywhere is set if the gang does not wait for GPUs that are faster or closer together.
 	Anywhere bool
+	// Returns is set for a gang that lost its GPUs to a drain or with a node. It keeps its place: it
+	// goes before the other waiting gangs of its priority.
+	Returns bool
 	// Endless is set for a service, which runs until somebody stops it. No gang waits for a
 	// service's GPUs, unless the service is preemptible.
 	Endless bool

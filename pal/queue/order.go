@@ -32,10 +32,15 @@ func (a key) compare(b key) int {
 
 // keyOf returns the key of a waiting gang.
 func (fs *foresight) keyOf(e *entry) key {
-	if fs.opt.Order == RoundRobin {
+	if fs.opt.Order != RoundRobin {
+		e.rank = fs.rank(e, e.waitingSince)
+	}
+	switch {
+	case e.job.Returns:
+		return e.urgentKey(key{behind: fs.behind(e), rank: -1, since: e.job.Submitted, seq: e.seq})
+	case fs.opt.Order == RoundRobin:
 		return e.urgentKey(key{behind: fs.behind(e), since: e.waitingSince, seq: e.seq})
 	}
-	e.rank = fs.rank(e, e.waitingSince)
 	return e.urgentKey(key{behind: fs.behind(e), rank: e.rank * fs.credit(e), since: e.job.Submitted, seq: e.seq})
 }
 

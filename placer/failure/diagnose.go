@@ -77,8 +77,13 @@ type Failure struct {
 	GPUHours float64 `json:"gpu_hours"`
 }
 
-// NodeDown is the Reason of a failure if the node of the allocation was lost.
-const NodeDown = "the node went down"
+const (
+	// NodeDown is the Reason of a failure if the node of the allocation was lost.
+	NodeDown = "the node went down"
+	// BeingStopped is the Reason if a task ended with an error when it was told to stop, for example
+	// by a drain. That is no failure for people.
+	BeingStopped = "it was being stopped"
+)
 
 // Diagnose describes the failure of a failed or lost allocation, with the cause. gpus holds the
 // allocation's GPUs that belong to the node. node is the node's name. unhealthy maps each GPU that
@@ -121,7 +126,7 @@ func Diagnose(a *cluster.Alloc, gpus []string, node string, unhealthy map[string
 			return f
 		}
 		if len(events) < len(a.Tasks[task].Events) {
-			f.Reason = "it was being stopped"
+			f.Reason = BeingStopped
 		}
 	}
 	return f

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -36,8 +37,10 @@ func QueueTime(t time.Time) time.Duration {
 func (g *known) QueueJob(restart time.Duration) queue.Job {
 	h := g.Request.Hints
 	var attained, done, waited time.Duration
+	returns := false
 	if r := g.ran(); r != nil && r.Attained > 0 {
 		attained, done, waited = r.Attained, r.Done, r.Waited
+		returns = r.StoppedWhy.Kind == reason.MembersStopped
 	}
 	return queue.Job{
 		ID: g.Key.String(), Name: cluster.NameOf(g.Job).String(), Tenant: g.Key.Namespace, User: h.User, Gang: g.Request.Full(), Least: g.least(), Efficiency: h.Efficiency,
@@ -46,7 +49,7 @@ func (g *known) QueueJob(restart time.Duration) queue.Job {
 		Attained: attained, Done: done, Waited: waited, RestartCost: restart, Checkpoint: h.Checkpoint, LocalityWait: h.Wait,
 		// Services and spread gangs wait for better GPUs only if their hints set a maximum wait.
 		Anywhere: h.Wait == 0 && (*g.Job.Type != api.JobTypeBatch || spreads(g.Request.Gang)),
-		Deadline: g.deadline(), Array: g.array(), ArrayParallel: h.Parallel, Endless: *g.Job.Type == api.JobTypeService,
+		Deadline: g.deadline(), Array: g.array(), ArrayParallel: h.Parallel, Returns: returns, Endless: *g.Job.Type == api.JobTypeService,
 	}
 }
 

@@ -43,6 +43,7 @@ type stopping struct {
 	// once the placer has told members to stop.
 	before                     *Record
 	asked                      bool // a person requested the stop: see [Control]
+	drained                    bool // a drain stopped members, or their node went down
 	recorded, gated, requested bool
 	// someDone is true if members had succeeded before the stop. The queue may then know only the
 	// members that had not succeeded. When the gang starts again, all its members start.
@@ -86,6 +87,9 @@ func (g *Lifecycle) WhyStopped() reason.Reason {
 	}
 	if g.stop.asked {
 		return reason.Reason{Kind: reason.RequeueAsked, Cause: g.Control.Requeue.byWhom()}
+	}
+	if g.stop.drained {
+		return reason.Reason{Kind: reason.MembersStopped}.Over(g.Trouble())
 	}
 	return reason.Reason{Kind: reason.NotWhole}.Over(g.Trouble())
 }
