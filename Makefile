@@ -215,8 +215,16 @@ docs: ## Write the generated pages of docs/ again: commands, configuration, metr
 clean: ## Remove build/
 	rm -rf build
 
+# The targets of make help; make help-all prints all.
+HELP := playground demo build unit lint fmt test test-long e2e docs release clean help-all
+
 .PHONY: help
-help: ## Print this text
+help: ## Print the usual targets
+	@awk -v names="$(HELP)" 'BEGIN {FS = ":.*## "; n = split(names, name, " ")} /^[a-z0-9-]+:.*## / {sub(/[;:(].*/, "", $$2); text[$$1] = $$2} \
+	  END {for (i = 1; i <= n; i++) printf "  make %-12s %s\n", name[i], text[name[i]]}' $(MAKEFILE_LIST)
+
+.PHONY: help-all
+help-all: ## Print all targets
 	@awk 'BEGIN {FS = ":.*##"} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-zA-Z0-9_.-]+:.*?##/ {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 -include release/release.mk sim/sim.mk research/research.mk bench/real.mk device-plugin/plugin.mk device-plugin/measure/measure.mk bench/hardware/hardware.mk placer/placer.mk

@@ -99,7 +99,7 @@ func (c *testCluster) registers(text string) {
 	c.t.Helper()
 	b := base{ctx: c.t.Context(), namespace: "default"}
 	b.io.in = strings.NewReader(text)
-	job, _, err := b.readJob("-", &jobFlags{strict: true})
+	job, _, err := b.readJob("-", &jobFlags{})
 	if err == nil {
 		_, _, err = c.client("").API().Jobs().Register(job, nil)
 	}
@@ -178,7 +178,7 @@ func adviceOnTemplates(t *testing.T, f *advice.Followed) {
 	parsed := func(text string) *api.Job {
 		b := base{ctx: t.Context(), namespace: "default"}
 		b.io.in = strings.NewReader(text)
-		job, _, err := b.readJob("-", &jobFlags{strict: true})
+		job, _, err := b.readJob("-", &jobFlags{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -42,7 +42,7 @@ type base struct {
 	connect                        api.Config // only what options set
 	tls                            api.TLSConfig
 	namespace, storage, palAddress string
-	noColor, forceColor, json      bool
+	noColor, json                  bool
 	// ofJob reports whether the region comes from the jobspec.
 	ofJob bool
 	// unreached is why no agent answered when the command registered its job.
@@ -72,7 +72,7 @@ General Options:
                            NOMAD_CLIENT_CERT and NOMAD_CLIENT_KEY by default.
   -tls-server-name=<name>  NOMAD_TLS_SERVER_NAME by default.
   -tls-skip-verify         Accept any certificate; NOMAD_SKIP_VERIFY by default.
-  -no-color, -force-color  Default: colour on a terminal, unless NO_COLOR is set.
+  -no-color                Default: colour on a terminal, unless NO_COLOR is set.
   -pal-namespace=<ns>      The namespace of the placer's variables, "default" by default.
   -pal-address=<addr>      The HTTP API of the placer's agent, NOMAD_PAL_ADDR by default; without
                            both, the address that the agent publishes in Nomad.
@@ -102,7 +102,7 @@ func (b *base) flags(name string) *flag.FlagSet {
 		fs.StringVar(to, flagName, "", "")
 	}
 	for flagName, to := range map[string]*bool{
-		"tls-skip-verify": &b.tls.Insecure, "no-color": &b.noColor, "force-color": &b.forceColor, "json": &b.json,
+		"tls-skip-verify": &b.tls.Insecure, "no-color": &b.noColor, "json": &b.json,
 	} {
 		fs.BoolVar(to, flagName, false, "")
 	}

@@ -4,7 +4,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -31,7 +30,6 @@ The token needs the right to read nodes.
 GPUs Options:
 
   -live                    Show the current load. On a terminal, refresh until Ctrl-C.
-  -interval=<duration>     With -live: how often to refresh. Default: 2s.
   -node=<name>             Only GPUs of this node; may be given several times.
   -job=<job>               Only GPUs that this job holds.
 `, examples(
@@ -46,21 +44,17 @@ func runGPUs(b *base, args []string) int {
 	fs := b.flags("gpus")
 	r, nodes := gpuReader{b: b}, paths{}
 	fs.BoolVar(&r.live, "live", false, "")
-	every := fs.Duration("interval", 2*time.Second, "")
 	fs.Var(&nodes, "node", "")
 	job := fs.String("job", "", "")
 	if _, ok := b.parse(fs, args, 0); !ok {
 		return 1
-	}
-	if *every <= 0 || b.given("interval") && !r.live {
-		return b.fail(errors.New("-interval requires -live, and must be above 0"))
 	}
 	r.filter.Nodes = nodes
 	if *job != "" {
 		r.filter.Job = keyOf(b, *job).String()
 	}
 	if r.live {
-		return b.followGPUs(&r, *every)
+		return b.followGPUs(&r)
 	}
 	gpus, err := r.read()
 	if err != nil {

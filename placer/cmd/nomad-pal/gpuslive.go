@@ -69,9 +69,12 @@ func (r *gpuReader) close(code int) int {
 // to [base.raw], because other writers would escape the control characters.
 func clearScreen(b *base) { fmt.Fprint(b.raw(), "\x1b[H\x1b[2J") }
 
+// refreshGPUs is how often gpus -live refreshes its output.
+const refreshGPUs = 2 * time.Second
+
 // followGPUs prints the current load of GPUs. On a terminal, followGPUs refreshes the output until
 // the user interrupts the command.
-func (b *base) followGPUs(r *gpuReader, every time.Duration) int {
+func (b *base) followGPUs(r *gpuReader) int {
 	gpus, err := r.read()
 	if err != nil {
 		return b.fail(err)
@@ -86,7 +89,7 @@ func (b *base) followGPUs(r *gpuReader, every time.Duration) int {
 			b.complain("Error: " + err.Error())
 		}
 		printLive(b, gpus, r.filter)
-		pause(b.ctx, every)
+		pause(b.ctx, refreshGPUs)
 		var next []query.GPU
 		if next, err = r.read(); err == nil {
 			gpus = next

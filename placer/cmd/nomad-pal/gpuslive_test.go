@@ -47,7 +47,4 @@ func TestLiveGPUs(t *testing.T) {
 	if code, out, said := c.does("explain", "-pal-address", url, "train"); code != 0 || !strings.Contains(out, "Current load of its GPUs") || strings.Count(out, "63%") != 1 {
 		t.Errorf("explain: %d\n%s%s", code, out, said)
 	}
-	if code, _, said := c.does("gpus", "-interval", "3s"); code != 1 || !strings.Contains(said, "-interval requires -live") {
-		t.Errorf("%d %s", code, said)
-	}
 }

@@ -158,7 +158,6 @@ func TestTypedWrong(t *testing.T) {
 		"status train":                 "nomad-pal status takes 0 arguments, got 1: nomad-pal explain shows one job; see -help",
 		"queue train":                  "nomad-pal queue takes 0 arguments, got 1: nomad-pal explain shows one job; see -help",
 		"gpus train":                   "nomad-pal gpus takes 0 arguments, got 1; see -help",
-		"queue -class E":               `-class: application class "E" is unknown; it must be one of A, B, C, D`,
 		"queue -limit -1":              "-limit -1 is negative; 0 shows all",
 		"events -limit -5":             "-limit -5 is negative; 0 shows all",
 		"release -all train":           "give one job, or use -all",

@@ -389,7 +389,7 @@ func TestMine(t *testing.T) {
 	t.Setenv(userVariable, "anna")
 	for _, q := range []struct{ args, want string }{
 		{"queue -mine", "None of your jobs waits. Other jobs: 1 job can never start.\n"},
-		{"queue -mine -class B", "No job in the queue matches. Other jobs: 1 job can never start.\n"},
+		{"queue -mine -state failed", "No job in the queue matches. Other jobs: 1 job can never start.\n"},
 		{"queue -state failed", "No job in the queue matches. Other jobs: 1 job can never start.\n"},
 	} {
 		c.until(q.want, func() bool { _, out, _ := c.does(strings.Fields(q.args)...); return out == q.want })

@@ -141,7 +141,7 @@ func TestSiteFiles(t *testing.T) {
 	} else if _, err := file.PlacerConfig(); err != nil {
 		t.Error(err)
 	}
-	if _, _, err := new(base).readJob(filepath.Join(dir, "example.nomad.hcl"), &jobFlags{strict: true}); err != nil {
+	if _, _, err := new(base).readJob(filepath.Join(dir, "example.nomad.hcl"), &jobFlags{}); err != nil {
 		t.Error(err)
 	}
 }
@@ -214,7 +214,7 @@ func TestInitQuotes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if f.name == "example.nomad.hcl" {
-			job, _, err := new(base).readJob(path, &jobFlags{strict: true})
+			job, _, err := new(base).readJob(path, &jobFlags{})
 			if err != nil || *job.NodePool != evil || *job.ID != "nomad-pal-example" {
 				t.Errorf("%v\n%s", err, f.text)
 			}

@@ -26,9 +26,7 @@ import (
 
 // jobFlags are the options of commands that read a jobspec, named like Nomad's own options.
 type jobFlags struct {
-	vars, varFiles                  paths
-	strict                          bool
-	consulNamespace, vaultNamespace string
+	vars, varFiles paths
 }
 
 const jobOptions = `
@@ -37,9 +35,6 @@ Job Options:
   -var=<key>=<value>       An HCL variable; may be given several times. The environment
                            variable NOMAD_VAR_<key> also sets one.
   -var-file=<path>         A file with HCL variables; may be given several times.
-  -hcl2-strict=<bool>      Refuse variables that the jobspec does not declare. Default: true.
-  -consul-namespace=<ns>, -vault-namespace=<ns>
-                           The job's namespaces in Consul and Vault (Enterprise).
   -verbose                 Show the ids of GPUs and allocations in full.
 
 <jobspec> is a file, "-" for standard input, or an http:// or https:// URL, in HCL or in
@@ -51,9 +46,6 @@ func (b *base) jobFlags(fs *flag.FlagSet) *jobFlags {
 	f := &jobFlags{}
 	fs.Var(&f.vars, "var", "")
 	fs.Var(&f.varFiles, "var-file", "")
-	fs.BoolVar(&f.strict, "hcl2-strict", true, "")
-	fs.StringVar(&f.consulNamespace, "consul-namespace", "", "")
-	fs.StringVar(&f.vaultNamespace, "vault-namespace", "", "")
 	fs.BoolVar(&b.verbose, "verbose", false, "")
 	return f
 }
@@ -81,12 +73,6 @@ func (b *base) readJob(path string, f *jobFlags) (*api.Job, *api.JobSubmission, 
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("parsing jobspec %s: %w", path, unplaced{err})
-	}
-	if f.consulNamespace != "" {
-		job.ConsulNamespace = &f.consulNamespace
-	}
-	if f.vaultNamespace != "" {
-		job.VaultNamespace = &f.vaultNamespace
 	}
 	if job.Region != nil {
 		b.connect.Region, b.ofJob = *job.Region, true
@@ -128,7 +114,7 @@ func (f *jobFlags) parse(path string, body []byte) (job *api.Job, submission *ap
 	}
 	job, err = jobspec2.ParseWithConfig(&jobspec2.ParseConfig{
 		// Nomad's own file functions resolve relative paths against the working directory, too.
-		Path: path, BaseDir: ".", Body: body, ArgVars: f.vars, VarFiles: f.varFiles, Strict: f.strict, AllowFS: true, Envs: os.Environ(),
+		Path: path, BaseDir: ".", Body: body, ArgVars: f.vars, VarFiles: f.varFiles, Strict: true, AllowFS: true, Envs: os.Environ(),
 	})
 	if err != nil {
 		return nil, nil, err

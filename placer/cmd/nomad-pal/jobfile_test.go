@@ -44,12 +44,12 @@ func (c *testCluster) registered(args ...string) (*api.JobRegisterRequest, strin
 	return sent, out + said
 }
 
-// Nomad's own flags for registration reach Nomad.
+// The index of -check-index reaches Nomad.
 func TestRunFlags(t *testing.T) {
 	c := newCluster(t)
 	path := c.job("default", "flags", 1)
 	plain, said := c.registered(path)
-	if plain == nil || plain.PreserveCounts || plain.PreserveResources || plain.PolicyOverride || plain.EvalPriority != 0 || plain.EnforceIndex {
+	if plain == nil || plain.EnforceIndex {
 		t.Fatalf("without flags: %+v\n%s", plain, said)
 	}
 	given := func(args ...string) *api.JobRegisterRequest {
@@ -59,11 +59,8 @@ func TestRunFlags(t *testing.T) {
 		}
 		return r
 	}
-	if r := given("-preserve-counts", "-preserve-resources", "-policy-override", "-eval-priority", "70", "-check-index", "0"); !r.PreserveCounts || !r.PreserveResources || !r.PolicyOverride || r.EvalPriority != 70 || !r.EnforceIndex || r.JobModifyIndex != 0 {
-		t.Errorf("with flags: %+v", r)
-	}
-	if r := given("-consul-namespace", "ours", "-vault-namespace", "theirs"); *r.Job.ConsulNamespace != "ours" || *r.Job.VaultNamespace != "theirs" {
-		t.Errorf("namespaces: %+v", r.Job)
+	if r := given("-check-index", "0"); !r.EnforceIndex || r.JobModifyIndex != 0 {
+		t.Errorf("with an index: %+v", r)
 	}
 	for args, want := range map[string]string{
 		"run -detach -check-index 0":    "Enforcing job modify index 0: job already exists\nJob not updated",
@@ -188,21 +185,22 @@ func TestRunOfScript(t *testing.T) {
 	}
 }
 
-// Variables that a jobspec does not declare are refused, unless -hcl2-strict=false is
-// given. Their values are stored with the job's source.
-func TestJobStrict(t *testing.T) {
+// Variables that a jobspec does not declare are refused. The values of others are stored with the
+// job's source.
+func TestDeclaredVariables(t *testing.T) {
 	c := newCluster(t)
 	path := c.job("default", "strict", 1)
 	if code, _, said := c.does("plan", "-var", "nope=1", path); code != 255 || !strings.Contains(said, "nope") {
 		t.Errorf("strict: %d %s", code, said)
 	}
+	path = c.written("vars.nomad.hcl", "variable \"yes\" {}\nvariable \"some\" {}\n"+jobText("default", "vars", 1))
 	values := c.written("values.hcl", "some = 2")
 	t.Setenv("NOMAD_VAR_other", "3")
-	r, said := c.registered("-hcl2-strict=false", "-var", "nope=1", "-var-file", values, path)
+	r, said := c.registered("-var", "yes=1", "-var-file", values, path)
 	if r == nil {
 		t.Fatal(said)
 	}
-	if s := r.Submission; s.VariableFlags["nope"] != "1" || s.VariableFlags["other"] != "3" || !strings.Contains(s.Variables, "some = 2") || s.Format != "hcl2" {
+	if s := r.Submission; s.VariableFlags["yes"] != "1" || s.VariableFlags["other"] != "3" || !strings.Contains(s.Variables, "some = 2") || s.Format != "hcl2" {
 		t.Errorf("%+v", s)
 	}
 }
@@ -211,7 +209,7 @@ func TestJobStrict(t *testing.T) {
 func TestJobRegion(t *testing.T) {
 	b := base{ctx: t.Context(), namespace: "default", connect: api.Config{Region: "elsewhere"}}
 	b.io.in = strings.NewReader("job \"x\" {\n region = \"here\"\n}\n")
-	if _, _, err := b.readJob("-", &jobFlags{strict: true}); err != nil || b.config().Region != "here" {
+	if _, _, err := b.readJob("-", &jobFlags{}); err != nil || b.config().Region != "here" {
 		t.Errorf("%v %q", err, b.connect.Region)
 	}
 }

@@ -27,11 +27,6 @@ reports whether the job would keep its GPUs. If Nomad has the job already, plan 
 shows what would change, as nomad job plan does. plan applies the limits of the user
 (pal_user) that nomad-pal run would give the job.
 
-Plan Options:
-
-  -diff=<bool>             Show the changes to the job. Default: true.
-  -policy-override         Override soft mandatory Sentinel policies (Enterprise).
-
 Exit codes: 0 the job would wait, would keep running, or is left to Nomad (see nomad job
 plan); 1 it would start now; 2 it would never start, because of the jobspec or the
 cluster; 3 no placer is active, so it does not start; 255 an error, such as a job that
@@ -58,8 +53,6 @@ func runPlan(b *base, args []string) int {
 	failed := func(err error) int { return max(b.fail(err), map[bool]int{false: planFailed}[lacksAgent(err)]) }
 	fs := b.flags("plan")
 	f := b.jobFlags(fs)
-	diff := fs.Bool("diff", true, "")
-	override := fs.Bool("policy-override", false, "")
 	rest, ok := b.parse(fs, args, 1)
 	if !ok {
 		return planFailed
@@ -87,8 +80,8 @@ func runPlan(b *base, args []string) int {
 	} else if none := b.noNamespace(s.nomad, *job.Namespace); none != nil {
 		return failed(none)
 	}
-	if unread == nil && *diff && e.State != gang.Rejected { // for a rejected job, the diff would only add Nomad's own error
-		if x.Diff, err = b.diff(s, is, job, *override); err != nil {
+	if unread == nil && e.State != gang.Rejected { // for a rejected job, the diff would only add Nomad's own error
+		if x.Diff, err = b.diff(s, is, job); err != nil {
 			s.note = fmt.Sprintf("cannot show the changes to the job: %v", err)
 		}
 	}
@@ -139,7 +132,7 @@ func printPlan(b *base, x planned, indexKnown bool) {
 // the old job as its author wrote it, not as the placer has rewritten it.
 
 // diff returns the changes, one per line; none if Nomad does not have the job.
-func (b *base) diff(s *answers, is, job *api.Job, override bool) ([]string, error) {
+func (b *base) diff(s *answers, is, job *api.Job) ([]string, error) {
 	if is == nil {
 		return nil, nil
 	}
@@ -150,7 +143,7 @@ func (b *base) diff(s *answers, is, job *api.Job, override bool) ([]string, erro
 		}
 	}
 	w := (&api.WriteOptions{Namespace: *job.Namespace}).WithContext(b.ctx)
-	resp, _, err := s.nomad.API().Jobs().PlanOpts(planned, &api.PlanOptions{Diff: true, PolicyOverride: override}, w)
+	resp, _, err := s.nomad.API().Jobs().PlanOpts(planned, &api.PlanOptions{Diff: true}, w)
 	if err != nil {
 		return nil, nomad.NoDryRun(err)
 	}

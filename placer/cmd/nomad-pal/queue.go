@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
@@ -41,14 +40,12 @@ Queue Options:
   -namespace=<namespace>   Only jobs of this namespace.
   -mine                    Only your jobs: those whose meta pal_user is NOMAD_PAL_USER, by
                            default the name of your ACL token, or without ACLs your login.
-  -class=<class>           Only jobs of this application class: A, B, C or D.
   -state=<state>,...       Only jobs in these states, such as waiting,
                            unschedulable, rejected or failed.
 `, examples(
 	"Who is next?", "nomad-pal queue -limit 5",
 	"Where do my jobs stand?", "nomad-pal queue -mine",
 	"Which jobs will never start, and why?", "nomad-pal queue -state rejected,unschedulable,failed -limit 0",
-	"How many GPUs do waiting jobs of class A request?", "nomad-pal queue -class A -limit 1",
 ), exitCodes, outputOptions, generalOptions)
 
 // queueStates are the states of jobs that wait for GPUs, are about to get some, or cannot get any.
@@ -59,17 +56,17 @@ var (
 	listedStates = append(slices.Clone(queueStates), gang.Resubmitted)
 )
 
-// queueFilter selects jobs by namespace, class and state.
+// queueFilter selects jobs by namespace and state.
 type queueFilter struct {
-	namespace, class string
-	states           []gang.State
+	namespace string
+	states    []gang.State
 }
 
 func (f queueFilter) shows(j model.JobStatus) bool {
 	if j.State == gang.Resubmitted && j.Reason.IsZero() { // the job keeps its GPUs
 		return false
 	}
-	return slices.Contains(f.states, j.State) && (f.namespace == "" || f.namespace == "*" || f.namespace == j.Namespace) && (f.class == "" || f.class == j.Class)
+	return slices.Contains(f.states, j.State) && (f.namespace == "" || f.namespace == "*" || f.namespace == j.Namespace)
 }
 
 // only restricts the filter to the states in a comma-separated list. "" means no restriction.
@@ -93,16 +90,12 @@ func runQueue(b *base, args []string) int {
 	fs := b.flags("queue")
 	limit := fs.Int("limit", -1, "")
 	elements := fs.Bool("all", false, "")
-	class := fs.String("class", "", "")
 	mine := fs.Bool("mine", false, "")
 	states := fs.String("state", "", "")
 	if _, ok := b.parse(fs, args, 0); !ok {
 		return 1
 	}
-	f := queueFilter{class: strings.ToUpper(*class), states: listedStates}
-	if _, err := pal.ParseAppClass(f.class); f.class != "" && err != nil {
-		return b.fail(fmt.Errorf("-class: %w", err))
-	}
+	f := queueFilter{states: listedStates}
 	if b.given("limit") && *limit < 0 {
 		return b.fail(fmt.Errorf("-limit %d is negative; 0 shows all", *limit))
 	}
@@ -139,7 +132,7 @@ func runQueue(b *base, args []string) int {
 			rows = model.ByArray(jobs, all)
 		}
 		if len(jobs) == 0 {
-			b.write(noneWaits(*mine && cmp.Or(f.class, f.namespace, *states) == "", all))
+			b.write(noneWaits(*mine && cmp.Or(f.namespace, *states) == "", all))
 			return
 		}
 		printQueue(b, jobs, rows, rows[:b.shown(*limit, len(rows))], time.Now())

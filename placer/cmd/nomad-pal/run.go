@@ -55,14 +55,8 @@ Run Options:
                            warn.
   -check-index=<index>     Register only if the job has this modify index; 0: only if the
                            job is new. nomad-pal plan shows the index.
-  -eval-priority=<n>       The priority of Nomad's evaluation of this registration. The
-                           placer's own later registration, which places the job, has the
-                           job's priority.
   -output                  Print the job as it would be sent, with its gate, as JSON, and
                            register nothing.
-  -policy-override         Override soft mandatory Sentinel policies (Enterprise).
-  -preserve-counts         Keep the counts of the job's groups as they are in Nomad.
-  -preserve-resources      Keep the resources of the job's tasks as they are in Nomad.
   -learned                 If the job has neither pal_class nor pal_app, add the class that
                            nomad-pal classify -save has stored.
 `, examples(
@@ -76,10 +70,6 @@ func runRun(b *base, args []string) int {
 	detach := fs.Bool("detach", false, "")
 	output := fs.Bool("output", false, "")
 	checkIndex := fs.String("check-index", "", "")
-	fs.IntVar(&opts.EvalPriority, "eval-priority", 0, "")
-	fs.BoolVar(&opts.PreserveCounts, "preserve-counts", false, "")
-	fs.BoolVar(&opts.PreserveResources, "preserve-resources", false, "")
-	fs.BoolVar(&opts.PolicyOverride, "policy-override", false, "")
 	learned := fs.Bool("learned", false, "")
 	rest, ok := b.parse(fs, args, 1)
 	if !ok {

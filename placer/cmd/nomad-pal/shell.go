@@ -148,7 +148,7 @@ func (v shellJob) parse(namespace string, meta []string) (*api.Job, error) {
 	if err := t.Execute(&text, v); err != nil {
 		return nil, err
 	}
-	job, _, err := (&jobFlags{strict: true}).parse("shell.nomad.hcl", []byte(text.String()))
+	job, _, err := (&jobFlags{}).parse("shell.nomad.hcl", []byte(text.String()))
 	if err != nil {
 		return nil, err
 	}
