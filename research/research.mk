@@ -45,6 +45,10 @@ sim-users: studies ## Simulate what users gain from estimates and checkpoints, o
 sim-progress: studies ## Simulate what users gain from reports of progress, on the same jobs; writes docs/results/sim-progress.md (an hour; continues an interrupted run of the same queue; SIM_PROGRESS_ARGS="-only 'seed 2'": only these traces)
 	$(STUDIES)/simtraces -progress -runs build/sim-progress-$(lastword $(QUEUE_OF)).jsonl -md docs/results/sim-progress.md $(SIM_PROGRESS_ARGS)
 
+.PHONY: sim-placement
+sim-placement: studies ## Simulate placement policies in pairs, under the same queue: what choosing GPUs by speed is worth; writes docs/results/placement.{md,csv} (ten minutes; with PAL_DATA also Philly's jobs and the PAL paper's 32 GPUs; SIM_PLACEMENT_ARGS="-only 'sia on longhorn' -share 0.1": some cells, with a tenth of the pairs)
+	$(STUDIES)/simplacement -md docs/results/placement.md $(SIM_PLACEMENT_ARGS)
+
 .PHONY: sim-models
 sim-models: studies ## Simulate choices of the GPU model for each job, with speeds that others measured; writes docs/results/models.{md,csv} (needs PAL_DATA; minutes)
 	$(PAL_DATA_SET)
