@@ -57,6 +57,10 @@ type Report struct {
 	LostGPUh   float64 `json:"gpu_hours_lost"`    // GPU hours that gangs held without keeping any work, for example because of a restart
 	Unfinished int     `json:"unfinished"`        // jobs that never finish
 
+	// Speed is what choosing GPUs by their speed is worth. It is missing unless the GPUs are your own
+	// (-from-history, -profile), differ in speed, and the placement is pal.
+	Speed *speedWorth `json:"speed,omitempty"`
+
 	BySize  []row `json:"by_size"`     // finished jobs by number of GPUs
 	ByTier  []row `json:"by_locality"` // finished jobs by tier of their last GPUs
 	ByClass []row `json:"by_class"`    // finished jobs by application class
@@ -265,6 +269,9 @@ func (r *Report) writeTable(out io.Writer) error {
 	fmt.Fprintf(w, "average wait\t%.1f s\tmakespan\t%.0f s\n", r.AvgWait, r.Makespan)
 	fmt.Fprintf(w, "GPU time held\t%.1f %%\n", 100*r.Utilization)
 	fmt.Fprintf(w, "useful\t%.1f %%\trestarts\t%d\tGPU hours lost\t%.1f\n", 100*r.Useful, r.Restarts, r.LostGPUh)
+	if r.Speed != nil {
+		fmt.Fprintf(w, "speed\t%s\n", r.Speed)
+	}
 	for _, rows := range [][]row{r.BySize, r.ByTier, r.ByClass, r.ByModel} {
 		if len(rows) == 0 {
 			continue

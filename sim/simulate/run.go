@@ -182,7 +182,15 @@ func (o *options) selected(t trace.Trace) (trace.Trace, error) {
 
 func (o *options) simulate(t trace.Trace, nodes []pal.Node, stderr io.Writer) (*Report, error) {
 	rep := newReport(o, t)
-	return rep, o.play(t, nodes, rep, stderr)
+	if err := o.play(t, nodes, rep, stderr); err != nil {
+		return nil, err
+	}
+	if !o.asksWorth(nodes) {
+		return rep, nil
+	}
+	var err error
+	rep.Speed, err = o.worth(t, nodes, stderr)
+	return rep, err
 }
 
 // play runs the policy.
