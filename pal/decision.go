@@ -132,6 +132,20 @@ func (c *Choice) Spread() reason.Reason {
 	return reason.Reason{Kind: reason.SpreadOut, Members: len(c.Members), Nodes: c.Nodes, Room: most}
 }
 
+// SlowestClass returns the variability class of the slowest GPU, or 0 if the class of a GPU is
+// unknown.
+func (c *Choice) SlowestClass() (slowest int) {
+	for _, m := range c.Members {
+		for _, u := range m.GPUs {
+			if u.Class == 0 {
+				return 0
+			}
+			slowest = max(slowest, int(u.Class))
+		}
+	}
+	return slowest
+}
+
 // GPUIDs lists the ids of all GPUs, member by member.
 func (c *Choice) GPUIDs() (ids []string) {
 	for _, m := range c.Members {

@@ -72,7 +72,7 @@ func anys[T any](of []T) (out []any) {
 
 const (
 	runColumns = "namespace, job, submitted, username, class, model, gpus, member_gpus, preemptible, state, reason, started, whole, ended, waited, " +
-		"predicted, packed, any_gpus, family, took, seen, idle, stops, stops_lost, stops_won"
+		"predicted, packed, any_gpus, slowest, family, took, seen, idle, stops, stops_lost, stops_won"
 	allocColumns = "id, namespace, job, submitted, username, class, node, model, gpus, held, began, status, vain, predicted, packed, any_gpus"
 	inOrder      = " ORDER BY submitted DESC" // no further columns, or SQLite may sort all rows
 )
@@ -187,7 +187,7 @@ func (db *DB) runs(ctx context.Context, statement string, args ...any) ([]Run, e
 		var r Run
 		var submitted, started, whole, ended, waited, took, idle int64
 		err := rows.Scan(&r.Namespace, &r.Job, &submitted, &r.User, &r.Class, &r.Model, &r.GPUs, &r.MemberGPUs, &r.Preemptible, &r.State, &r.Reason, &started, &whole, &ended, &waited,
-			&r.Predicted, &r.Packed, &r.Any, &r.Family, &took, &r.Seen, &idle,
+			&r.Predicted, &r.Packed, &r.Any, &r.Slowest, &r.Family, &took, &r.Seen, &idle,
 			&r.Stops.Stops, &r.LostGPUSeconds, &r.SavedSeconds)
 		r.Submitted, r.Started, r.Whole, r.Ended = loaded(submitted), loaded(started), loaded(whole), loaded(ended)
 		r.Waited, r.Took, r.Idle = span(waited), span(took), span(idle)

@@ -293,7 +293,7 @@ func (t tx) run(r Run, days map[dayKey]sums) (err error) {
 	changed, err := t.change(upsertRun,
 		r.Namespace, r.Job, stored(r.Submitted), r.User, r.Class, r.Model, r.GPUs, r.MemberGPUs, r.Preemptible, string(r.State), r.Reason,
 		stored(r.Started), stored(r.Whole), stored(r.Ended), millis(r.Waited), r.Predicted, r.Packed, r.Any,
-		r.Family, millis(r.Took), r.Seen, millis(r.Idle), r.Stops.Stops, r.LostGPUSeconds, r.SavedSeconds, r.length())
+		r.Slowest, r.Family, millis(r.Took), r.Seen, millis(r.Idle), r.Stops.Stops, r.LostGPUSeconds, r.SavedSeconds, r.length())
 	if changed && !r.Ended.IsZero() {
 		k := dayKey{dayOf(r.Ended), r.Namespace, r.User, r.Class, r.Model}
 		days[k] = days[k].plus(r.sums())

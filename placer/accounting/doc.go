@@ -61,6 +61,9 @@ type Run struct {
 	// Any is the mean predicted slowdown over all sets of the same number of GPUs of the same
 	// model, with the locality penalty of the chosen GPUs. Any is 0 if unknown.
 	Any float64 `json:"any_slowdown,omitempty"`
+	// Slowest is the variability class of the slowest of the run's GPUs, for the run's application
+	// class: 1 is the fastest class, and 0 means unknown.
+	Slowest int `json:"slowest_class,omitempty"`
 	// Family is the name by which the queue groups run times: the name of the job or, if the job
 	// has a parent, of its parent.
 	Family string `json:"family,omitempty"`

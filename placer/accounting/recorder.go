@@ -344,7 +344,7 @@ func (now *Run) describe(m *picture, st gang.Observed) {
 	if now.Predicted != d.Chosen.Cost || now.Any == 0 {
 		now.Any = m.anyCost(d)
 	}
-	now.Predicted = d.Chosen.Cost
+	now.Predicted, now.Slowest = d.Chosen.Cost, d.Chosen.SlowestClass()
 	if now.Packed = 0; d.Packed != nil {
 		now.Packed = d.Packed.Cost
 	}

@@ -283,6 +283,22 @@ func (s *server) serveRuns(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, runs)
 }
 
+// serveSpeed compares runs of the same jobs on fast and on slow GPUs:
+//
+//	GET /v1/speed?namespace=&user=&class=&model=&since=
+func (s *server) serveSpeed(w http.ResponseWriter, r *http.Request) {
+	db, f, ok := s.accountsFor(w, r)
+	if !ok {
+		return
+	}
+	speed, err := db.Speed(r.Context(), f)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	writeJSON(w, http.StatusOK, speed)
+}
+
 // serveUsage adds up GPU time and runs, by whole days of UTC:
 //
 //	GET /v1/usage?by=user,month&namespace=&user=&class=&model=&since=&until=

@@ -58,8 +58,16 @@ func TestHistory(t *testing.T) {
 		if status, text := r.send(http.MethodGet, "/v1/usage?by=namespace,model", "alice", ""); status != http.StatusOK || json.Unmarshal([]byte(text), &usage) != nil || len(usage) != 1 || usage[0].Of[0] != "research" || usage[0].GPUHours <= 0 {
 			t.Errorf("usage: %d %s", status, text)
 		}
-		if status, _ := r.send(http.MethodGet, "/v1/usage", "mallory", ""); status != http.StatusForbidden {
-			t.Errorf("a token that Nomad does not know gets %d", status)
+		if status, text := r.send(http.MethodGet, "/v1/speed", "alice", ""); status != http.StatusOK || !strings.Contains(text, `"fast_runs": 0`) && !strings.Contains(text, `"fast_runs":0`) {
+			t.Errorf("speed: %d %s", status, text)
+		}
+		if status, text := r.send(http.MethodGet, "/v1/speed?since=yesterday", "ops", ""); status != http.StatusBadRequest {
+			t.Errorf("speed since yesterday: %d %s", status, text)
+		}
+		for _, path := range []string{"/v1/usage", "/v1/speed"} {
+			if status, _ := r.send(http.MethodGet, path, "mallory", ""); status != http.StatusForbidden {
+				t.Errorf("%s: a token that Nomad does not know gets %d", path, status)
+			}
 		}
 		if err := r.stop(); err != nil {
 			t.Fatal(err)

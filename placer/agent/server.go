@@ -92,6 +92,7 @@ func (s *server) handler() http.Handler {
 	mux.HandleFunc("GET /v1/models", s.serveModels)
 	mux.HandleFunc("GET /v1/tenants", s.serveTenants)
 	mux.HandleFunc("GET /v1/runs", s.serveRuns)
+	mux.HandleFunc("GET /v1/speed", s.serveSpeed)
 	mux.HandleFunc("GET /v1/usage", s.serveUsage)
 	mux.HandleFunc("GET /v1/events", s.serveEvents)
 	mux.HandleFunc("GET /v1/failures", s.serveFailures)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	"github.com/nomad-pal/nomad-pal/placer/accounting"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/model"
@@ -304,5 +305,25 @@ func TestColumnsLeftOut(t *testing.T) {
 	}
 	if got := printed(list); !strings.HasPrefix(got, "GPU Node Device A B C D Score A State Job G1 n Y - - - -") {
 		t.Error(got)
+	}
+}
+
+// Status says how much slower the same jobs ran on slow GPUs, once there are enough runs.
+func TestStatusOfSpeed(t *testing.T) {
+	slower, low, high := 0.061, 0.042, 0.08
+	for _, c := range []struct {
+		speed *accounting.Speed
+		want  string
+	}{
+		{&accounting.Speed{FastRuns: 12, SlowRuns: 10, Slower: &slower, Low: &low, High: &high},
+			"the same jobs took 6.1 % (4.2 to 8.0 %) longer with a GPU of class 4 or slower (10 runs) than on GPUs of class 1 (12 runs)"},
+		{&accounting.Speed{FastRuns: 9, SlowRuns: 10}, ""},
+		{nil, ""},
+	} {
+		var out strings.Builder
+		printStatus(&base{io: streams{out: &out}}, overview{Speed: c.speed}, false)
+		if got := out.String(); !strings.Contains(got, c.want) || strings.Contains(got, "Speed") != (c.want != "") {
+			t.Errorf("%+v:\n%s", c.speed, got)
+		}
 	}
 }

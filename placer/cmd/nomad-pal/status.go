@@ -6,12 +6,14 @@ package main
 import (
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/accounting"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/model"
@@ -24,7 +26,9 @@ var helpStatus = help("status [options]", `
 Shows how many GPUs exist and how many are free, the GPUs that tenants hold and the GPU
 hours that they have used, and every job with GPUs that has not ended: its state, how long it has run, on how many
 nodes, when it is expected to end and, if it waits, the reason. Active maintenance
-windows and reservations are shown with the GPUs that they keep, and for whom. With
+windows and reservations are shown with the GPUs that they keep, and for whom. If the agent
+keeps a history, status shows how much longer the same jobs take on slow GPUs (class 4 or
+slower) than on fast ones (class 1), once there are ten runs of either kind in 90 days. With
 -namespace, shows only the jobs of that namespace. An array (a parameterized job and its
 runs) has one line, as in queue. On a narrow terminal, some columns, such as the class,
 are left out; -json has all.
@@ -53,6 +57,9 @@ type overview struct {
 	// Tenants are the tenants whose namespaces have jobs or have used GPUs, and are visible to the
 	// token. A namespace without a tenant counts as a tenant.
 	Tenants []queue.TenantUse `json:"tenants,omitempty"`
+	// Speed compares run times of the same jobs on fast and on slow GPUs, over 90 days. It is missing
+	// if the agent keeps no history.
+	Speed *accounting.Speed `json:"speed,omitempty"`
 	// Jobs are the jobs with GPUs that have not ended; queued jobs come first.
 	Jobs    []model.JobStatus `json:"jobs"`
 	unknown string            // why the profile is unknown; "" if it is known
@@ -165,9 +172,30 @@ func runStatus(b *base, args []string) int {
 	if err != nil {
 		return b.fail(err)
 	}
+	o.Speed = speedOf(s, time.Now())
 	slices.SortStableFunc(o.Jobs, byPosition)
 	o.all, o.gpuCounts, o.Windows = all, countGPUs(gpus), keptByWindows(gpus)
 	return s.close(b.show(o, func() { printStatus(b, o, *elements) }))
+}
+
+// measuredDays is for how many days status compares run times.
+const measuredDays = 90
+
+// speedOf asks the agent how much slower the same jobs run on slow GPUs. It returns nil if the agent
+// keeps no history, or cannot read it now: status is useful without it.
+func speedOf(s *answers, now time.Time) *accounting.Speed {
+	var speed accounting.Speed
+	q := url.Values{"since": {now.AddDate(0, 0, -measuredDays).UTC().Format(time.RFC3339)}}
+	if err := s.get("/v1/speed", q, &speed); err != nil {
+		return nil
+	}
+	return &speed
+}
+
+// speedSentence describes a comparison of enough runs.
+func speedSentence(s accounting.Speed) string {
+	return fmt.Sprintf("the same jobs took %.1f %% (%.1f to %.1f %%) longer with a GPU of class 4 or slower (%d runs) than on GPUs of class 1 (%d runs)",
+		100**s.Slower, 100**s.Low, 100**s.High, s.SlowRuns, s.FastRuns)
 }
 
 func printStatus(b *base, o overview, elements bool) {
@@ -184,6 +212,9 @@ func printStatus(b *base, o overview, elements bool) {
 	}
 	for _, w := range o.Warnings {
 		rows = append(rows, row("Warning", oneLine(w)))
+	}
+	if o.Speed != nil && o.Speed.Slower != nil {
+		rows = append(rows, row("Speed", speedSentence(*o.Speed)))
 	}
 	b.pairs(rows)
 	printTenants(b, o.Tenants)

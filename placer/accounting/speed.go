@@ -1,0 +1,94 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package accounting
+
+import (
+	"context"
+	"database/sql"
+	"math"
+)
+
+// Speed compares the run times of the same jobs on fast and on slow GPUs: the measured counterpart
+// of the scores. It covers complete runs of jobs with one member, so that no run is slower because
+// of distance. Runs are of the same job if they have the same name, model and number of GPUs.
+type Speed struct {
+	// FastRuns is the number of runs on GPUs of variability class 1. SlowRuns is the number of runs
+	// with at least one GPU of class 4 or slower. Only jobs with both kinds of runs count.
+	FastRuns int `json:"fast_runs"`
+	SlowRuns int `json:"slow_runs"`
+	// Slower is by how much longer the slow runs take, as a share of the time of the fast runs. It is
+	// missing until there are 10 runs of both kinds.
+	Slower *float64 `json:"slower,omitempty"`
+	Low    *float64 `json:"low,omitempty"`  // lower end of the 95 % confidence interval
+	High   *float64 `json:"high,omitempty"` // upper end
+}
+
+const (
+	slowClass = 4
+	// enoughRuns is the number of fast runs, and of slow runs, from which on Speed compares them.
+	enoughRuns = 10
+)
+
+// Speed compares the runs that the filter selects.
+func (db *DB) Speed(ctx context.Context, f Filter) (Speed, error) {
+	w := f.ofRuns()
+	w.add("took > 0 AND member_gpus = gpus AND (slowest = 1 OR slowest >= ?)", slowClass)
+	if !f.Since.IsZero() {
+		w.add("submitted >= ?", stored(f.Since))
+	}
+	type job struct {
+		namespace, family, model string
+		gpus                     int
+	}
+	jobs, order := map[job]*[2]logs{}, []job(nil)
+	err := db.rows(ctx, "SELECT namespace, family, model, gpus, slowest, took FROM run"+w.String()+" ORDER BY submitted DESC LIMIT 100000", w.args, func(rows *sql.Rows) error {
+		var j job
+		var slowest, took int64
+		err := rows.Scan(&j.namespace, &j.family, &j.model, &j.gpus, &slowest, &took)
+		if jobs[j] == nil {
+			jobs[j] = new([2]logs)
+			order = append(order, j)
+		}
+		jobs[j][min(1, slowest-1)].add(math.Log(float64(took)))
+		return err
+	})
+	if err != nil {
+		return Speed{}, err
+	}
+	var both [][2]logs
+	for _, j := range order { // in a fixed order, so that the same runs give the same sums
+		if of := jobs[j]; of[0].n > 0 && of[1].n > 0 {
+			both = append(both, *of)
+		}
+	}
+	return speedOf(both), nil
+}
+
+// logs sums up logarithms of run times.
+type logs struct{ n, sum, squares float64 }
+
+func (l *logs) add(v float64) { l.n, l.sum, l.squares = l.n+1, l.sum+v, l.squares+v*v }
+
+// spread is the sum of squared differences from the mean.
+func (l logs) spread() float64 { return max(0, l.squares-l.sum*l.sum/l.n) }
+
+// speedOf compares the fast and the slow runs of each job. The ratio of a job counts in proportion
+// to how precise it is, if the runs of all jobs scatter equally.
+func speedOf(jobs [][2]logs) (s Speed) {
+	weights, ratios, squares, freedom := 0.0, 0.0, 0.0, 0.0
+	for _, of := range jobs {
+		fast, slow := of[0], of[1]
+		s.FastRuns, s.SlowRuns = s.FastRuns+int(fast.n), s.SlowRuns+int(slow.n)
+		weight := fast.n * slow.n / (fast.n + slow.n)
+		weights, ratios = weights+weight, ratios+weight*(slow.sum/slow.n-fast.sum/fast.n)
+		squares, freedom = squares+fast.spread()+slow.spread(), freedom+fast.n+slow.n-2
+	}
+	if s.FastRuns < enoughRuns || s.SlowRuns < enoughRuns || freedom < enoughRuns {
+		return s
+	}
+	mean, half := ratios/weights, 2*math.Sqrt(squares/freedom/weights)
+	share := func(log float64) *float64 { v := math.Exp(log) - 1; return &v }
+	s.Slower, s.Low, s.High = share(mean), share(mean-half), share(mean+half)
+	return s
+}
