@@ -95,6 +95,11 @@ func runShell(b *base, args []string) int {
 	var stop context.CancelFunc
 	b.ctx, stop = signal.NotifyContext(b.ctx, syscall.SIGHUP) // a closed terminal also ends the session
 	defer stop()
+	return shell(b, v, meta, command)
+}
+
+// shell submits the session's job, and runs the command in it.
+func shell(b *base, v shellJob, meta, command []string) int {
 	client, err := b.client()
 	if err != nil {
 		return b.fail(err)
@@ -121,10 +126,7 @@ func runShell(b *base, args []string) int {
 		return 2
 	}
 	if _, err := register(b, client, gated, &api.RegisterOptions{EnforceIndex: true}); err != nil {
-		if nomad.StatusOf(err) == 0 { // without an answer, Nomad may have registered the job
-			endShell(b, client, job)
-		}
-		return notRegistered(b, client, job, err)
+		return notRegistered(b, client, job, err) // without an answer, the job may run; it ends without heartbeats
 	}
 	defer endShell(b, client, job)
 	return attend(b, a, v, cluster.KeyOf(job), command)
