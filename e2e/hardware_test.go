@@ -304,7 +304,6 @@ func goesOn(m *machine) {
 	tr := newTrainer(m.bed, pythonWithTorch(m.t), m.shared, endless)
 	tr.submit("ranks", fmt.Sprintf("ranks=%d", len(m.gpus)))
 	tr.untilSteps("ranks", 1, 20)
-	m.untilSays("explain ranks", "of its work, as the job reports")
 	s := stopped{what: "requeue", at: time.Now(), wrote: true, newRun: 2}
 	if out, code := m.pal("requeue", "ranks"); code != 0 {
 		m.t.Fatalf("requeue: exit code %d\n%s", code, out)

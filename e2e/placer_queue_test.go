@@ -26,7 +26,6 @@ func TestPlacerQueue(t *testing.T) {
 		{"run times outlive the placer", "", testRunTimesSurvive},
 		{"only the lost member is replaced", "", testMemberReplaced},
 		{"elastic", "queue {\n  restart_cost = \"1s\"\n}\n", testElastic},
-		{"progress that jobs report", "", testProgress},
 	})
 	b.tellLong([]scene{
 		{"more GPUs go to the end", fifo, testMoreGoToTheEnd},
@@ -42,25 +41,6 @@ func (b *bed) killAgent() {
 	if err := b.placer.Kill(); err != nil {
 		b.t.Fatal(err)
 	}
-}
-
-// The run time of a job is unknown until it has reported its progress twice: then explain has an
-// expected end. If a job writes nonsense, explain says what it should write.
-func testProgress(t *testing.T, b *bed) {
-	reports, nonsense := gang("reports", 2, 1), gang("nonsense", 1, 1)
-	reports.meta, nonsense.meta = `pal_progress = "true"`, `pal_progress = "true"`
-	reports.script = `i=0; while :; do i=$((i+1)); echo $i/7200 > $NOMAD_ALLOC_DIR/new; mv $NOMAD_ALLOC_DIR/new $NOMAD_ALLOC_DIR/pal-progress; sleep 1; done`
-	nonsense.script = `echo half of it > $NOMAD_ALLOC_DIR/pal-progress; exec sleep 3600`
-	b.run(reports.hcl())
-	b.run(nonsense.hcl())
-	b.untilGPUs("reports", 2)
-	b.says("explain reports", "Expected end", "not known: the job has no pal_duration")
-	b.untilSays("explain reports", "of its work, as the job reports")
-	b.untilSays("explain reports", "the job reports ")
-	b.says("explain reports", "Expected end", "the prediction assumes the reported pace")
-	b.says("status", "Done", "Expected end")
-	b.untilSays("explain nonsense", "420/1000")
-	b.purge("reports", "nonsense")
 }
 
 // A waiting job that is registered again stays before a job that came later,

@@ -21,7 +21,6 @@ job "mpi" {
     pal_class    = "A"
     pal_duration = "12h"
     pal_preempt  = "true"
-    pal_progress = "true"
   }
 
   group "nodes" {

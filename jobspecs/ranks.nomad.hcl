@@ -22,7 +22,6 @@ job "ranks" {
     pal_class    = "A"
     pal_duration = "12h"  # an estimate of the whole run time; with an estimate, the job can start earlier
     pal_preempt  = "true" # other jobs can stop the job, which continues later
-    pal_progress = "true" # the job reports its progress, so its end can be predicted
   }
 
   group "ranks" {

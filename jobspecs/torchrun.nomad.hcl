@@ -22,7 +22,6 @@ job "torchrun" {
     pal_class    = "A"
     pal_duration = "12h"
     pal_preempt  = "true"
-    pal_progress = "true"
   }
 
   group "nodes" {

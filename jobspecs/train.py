@@ -61,12 +61,6 @@ def write(path, to):
     os.replace(path + ".new", path)
 
 
-def report(step):
-    # nomad-pal reads this file, because the job sets pal_progress.
-    if "NOMAD_ALLOC_DIR" in os.environ:
-        write(os.path.join(os.environ["NOMAD_ALLOC_DIR"], "pal-progress"), lambda f: f.write(f"{step}/{STEPS}\n".encode()))
-
-
 def main():
     for name in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):  # SIGUSR1 comes through mpirun
         signal.signal(name, stop)
@@ -88,7 +82,7 @@ def main():
     parallel = model if SIZE == 1 else DistributedDataParallel(model)
     if RANK == 0:
         print(f"{SIZE} ranks, {BACKEND}: runs from step {first} of {STEPS}", flush=True)
-    saved = reported = time.monotonic()
+    saved = time.monotonic()
     stop_now = False
     for step in range(first, STEPS + 1):
         loss = parallel(*batch(step, device))
@@ -109,9 +103,6 @@ def main():
                     {"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}, f))
                 saved = time.monotonic()
                 print(f"checkpoint after step {step}", flush=True)
-            if step == first or now - reported >= 30:
-                report(step)
-                reported = now
         if stop_now:
             break
     if SIZE > 1:

@@ -30,7 +30,7 @@ func TestTrainProgram(t *testing.T) {
 	dir := t.TempDir()
 	train := func(checkpoint, pause string) *exec.Cmd {
 		cmd := exec.Command(python, "train.py")
-		cmd.Env = append(os.Environ(), "CHECKPOINT="+filepath.Join(dir, checkpoint), "NOMAD_ALLOC_DIR="+dir, "BACKEND=gloo", "STEPS=60", "STEP_SECONDS="+pause)
+		cmd.Env = append(os.Environ(), "CHECKPOINT="+filepath.Join(dir, checkpoint), "BACKEND=gloo", "STEPS=60", "STEP_SECONDS="+pause)
 		return cmd
 	}
 	cmd := train("stopped", "0.1")
@@ -64,8 +64,5 @@ func TestTrainProgram(t *testing.T) {
 	end := func(text []byte) string { return string(text)[strings.LastIndex(string(text), "step 60 of"):] }
 	if end(text) != end(whole) {
 		t.Errorf("stopped: %q, not stopped: %q", end(text), end(whole))
-	}
-	if got, err := os.ReadFile(filepath.Join(dir, "pal-progress")); err != nil || !strings.HasSuffix(string(got), "/60\n") {
-		t.Errorf("it reports %q, %v", got, err)
 	}
 }

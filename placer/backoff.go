@@ -28,7 +28,6 @@ const (
 	readingUsage       = "reading the use of GPUs by namespace"
 	recordingUsage     = "recording the use of GPUs by namespace"
 	readingFinished    = "reading which jobs named in pal_after have finished"
-	readingProgress    = "reading the progress that jobs report (pal_progress)"
 	recordingFinished  = "recording which jobs named in pal_after have finished"
 )
 

@@ -187,7 +187,6 @@ func (p *Placer) trackJob(ctx context.Context, k cluster.JobKey) {
 		o.Request, o.Refused = p.m.RequestOf(st)
 	}
 	p.step(ctx, t, o)
-	p.progress.follow(t, p.m.Time)
 	if !t.Ours() {
 		p.m.Forget(k)
 	}
@@ -206,7 +205,6 @@ func (p *Placer) drop(k cluster.JobKey) {
 		p.emit(k, Finished, "was purged; it was "+string(s))
 	}
 	p.m.Forget(k)
-	delete(p.progress.of, k)
 }
 
 // pinsGrace is the time after the placer's start during which all pins reserve GPUs. The previous

@@ -54,8 +54,6 @@ type Placer struct {
 	evaluationLimit *rate.Limiter
 	timeBudget      timeBudget
 
-	progress progressReads
-
 	began      time.Time // when the last cycle began
 	pictured   uint64    // the ledger's Changes at the last snapshot
 	picturedAt time.Time // when the last snapshot was made
@@ -160,7 +158,6 @@ func New(client *nomad.Client, cfg model.Config, log hclog.Logger, hooks Hooks) 
 		core: c, journal: journal{core: c}, stream: stream{core: c}, pictures: pictures{nudged: make(chan struct{}, 1)},
 		inbox:           inbox{core: c, submissions: make(chan *submission)},
 		evaluationLimit: newEvaluationLimit(),
-		progress:        progressReads{of: map[cluster.JobKey]*reporting{}},
 	}, nil
 }
 
@@ -238,7 +235,6 @@ func (p *Placer) safely(ctx context.Context) (err error) {
 func (p *Placer) session(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer p.awaitWrites()
-	defer p.progress.wait()
 	defer cancel()
 	begun, err := p.nomad.JobsIndex(ctx)
 	if err != nil {
@@ -352,8 +348,6 @@ func (p *Placer) runCycles(ctx context.Context, ended <-chan error) error {
 			heard = change
 		case <-p.writesDone():
 			p.startWrites(ctx, p.tick())
-		case batch := <-p.progress.done:
-			heard = max(heard, p.takeProgress(batch))
 		case <-tick.C:
 			heard = max(heard, p.eachSecond(ctx))
 			p.startWrites(ctx, p.tick())
@@ -372,7 +366,6 @@ func setTimer(t *time.Timer, d time.Duration, ok bool) {
 
 // eachSecond records that the loop works, and checks whether a cycle is due without an event.
 func (p *Placer) eachSecond(ctx context.Context) news {
-	p.progress.start(ctx, p.nomad, p.log, p.tick())
 	p.vitals.LoopAlive(time.Now())
 	if (p.m.Controls == nil || p.controlsOld) && !p.backsOff(readingControls, p.m.Time) || p.reconcileDue() || p.pictureDue() {
 		return change

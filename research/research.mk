@@ -41,10 +41,6 @@ QUEUE_OF = $(shell git log -1 --format='%cs %h' -- pal sim placer/model)
 sim-users: studies ## Simulate what users gain from estimates and checkpoints, on parts of the traces and on generated ones; writes docs/results/sim-users.{md,csv} (minutes; SIM_USERS_ARGS="-against FILE" compares with another queue's build/sim-users.json)
 	$(STUDIES)/simtraces -users -json build/sim-users.json -md docs/results/sim-users.md -csv docs/results/sim-users.csv $(SIM_USERS_ARGS)
 
-.PHONY: sim-progress
-sim-progress: studies ## Simulate what users gain from reports of progress, on the same jobs; writes docs/results/sim-progress.md (an hour; continues an interrupted run of the same queue; SIM_PROGRESS_ARGS="-only 'seed 2'": only these traces)
-	$(STUDIES)/simtraces -progress -runs build/sim-progress-$(lastword $(QUEUE_OF)).jsonl -md docs/results/sim-progress.md $(SIM_PROGRESS_ARGS)
-
 .PHONY: sim-placement
 sim-placement: studies ## Simulate placement policies in pairs, under the same queue: what choosing GPUs by speed is worth; writes docs/results/placement.{md,csv} (ten minutes; with PAL_DATA also Philly's jobs and the PAL paper's 32 GPUs; SIM_PLACEMENT_ARGS="-only 'sia on longhorn' -share 0.1": some cells, with a tenth of the pairs)
 	$(STUDIES)/simplacement -md docs/results/placement.md $(SIM_PLACEMENT_ARGS)

@@ -52,10 +52,6 @@ type Config struct {
 	Repace func(i int, p pal.Placement, starts bool) []Pace
 	// Estimate is the queue's estimate of a job's work; nil means there are no estimates.
 	Estimate func(i int, j trace.Job) time.Duration
-	// Progress returns the progress that job i reports after the fraction done of its work, both
-	// from 0 to 1. If the result is below 0, the job reports nothing. [queue.NextReport] decides
-	// when jobs report. If Progress is nil, no job reports.
-	Progress func(i int, done float64) float64
 	Failures Failures
 	Seed     uint64
 	// Windows returns the current and the next windows, and the time when Windows must be called
@@ -97,7 +93,6 @@ type simJob struct {
 	runs      int
 	resizes   int
 	event     int64 // number of the event that ends the run or frees the GPUs; earlier events are stale
-	asked     int64 // number of the event at which the job next reports its progress
 	running   bool
 	stopping  bool // preempted: the event frees its GPUs
 	done      bool // the job has done its work: the event frees its GPUs
@@ -227,8 +222,6 @@ func (e *engine) advance(at time.Duration) {
 		switch {
 		case ev.gpu >= 0:
 			e.fault(ev)
-		case e.jobs[ev.job].running && e.jobs[ev.job].asked == ev.seq:
-			e.report(ev.job)
 		case e.jobs[ev.job].running && e.jobs[ev.job].event == ev.seq:
 			switch j := &e.jobs[ev.job]; {
 			case j.stopping:
@@ -371,7 +364,6 @@ func (e *engine) start(i int, p pal.Placement) {
 	e.pushEnd(i, j.since, j.left*j.cost)
 	e.repace(i, true)
 	e.observe(i, kind, p)
-	e.askProgress(i)
 }
 
 // pushEnd schedules the end of job i, s seconds after begin.
@@ -379,27 +371,6 @@ func (e *engine) pushEnd(i int, begin time.Duration, s float64) {
 	at, err := endOf(begin, s, e.Jobs[i].ID)
 	e.err = cmp.Or(e.err, err)
 	e.jobs[i].event = e.events.push(event{at: at, job: i, gpu: -1})
-}
-
-// askProgress schedules the next report of progress of job i.
-func (e *engine) askProgress(i int) {
-	if e.Progress != nil {
-		j := &e.jobs[i]
-		j.asked = e.events.push(event{at: e.now + queue.NextReport(e.now-j.started), job: i, gpu: -1})
-	}
-}
-
-// report gives the progress of job i to the queue.
-func (e *engine) report(i int) {
-	j := &e.jobs[i]
-	if j.stopping || j.done {
-		return
-	}
-	left := j.leftAfter(max(0, (e.now - j.since).Seconds()))
-	if p := e.Progress(i, 1-left/e.Jobs[i].WorkS()); p >= 0 {
-		e.queue.Reported(e.now, e.Jobs[i].ID, p)
-	}
-	e.askProgress(i)
 }
 
 // slower returns the factor by which job i takes longer than the placement's cost predicts, because

@@ -94,17 +94,6 @@ func Wrong(f float64, seed uint64) Estimate {
 	}
 }
 
-// Reporting returns a function for [Config.Progress] that makes a share of the jobs report their
-// progress.
-func Reporting(share float64, seed uint64) func(i int, done float64) float64 {
-	return func(i int, done float64) float64 {
-		if rand.New(rand.NewPCG(^seed, uint64(i))).Float64() >= share {
-			return -1
-		}
-		return done
-	}
-}
-
 // usersFactor is the largest factor by which users' estimates are too long, before rounding.
 const usersFactor = 5
 

@@ -4,9 +4,7 @@
 package sim
 
 import (
-	"math"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -41,18 +39,5 @@ func TestCheckpointsBesideNeighbours(t *testing.T) {
 	j := &simJob{left: 100, pace: []pace{{0, 100, 1}, {30, 70, 2}, {90, 40, 1}}}
 	if got := j.leftAfter(e.kept(100)); got != 70-(80-30)/2. {
 		t.Errorf("%v s are left", got)
-	}
-}
-
-// A job reports its progress at the speed that its neighbours left it: it worked alone for 30 s,
-// and then at half speed.
-func TestProgressBesideNeighbours(t *testing.T) {
-	reported := 0.0
-	e := &engine{now: time.Minute, Config: Config{Jobs: []trace.Job{{Name: "j", GPUs: 1, Iterations: 100, IterTimeS: 1}}}}
-	e.Progress = func(_ int, done float64) float64 { reported = done; return -1 }
-	e.jobs = []simJob{{left: 100, cost: 1, pace: []pace{{0, 100, 1}, {30, 70, 2}}}}
-	e.report(0)
-	if math.Abs(reported-0.45) > 1e-9 {
-		t.Errorf("reported %v of the work, want 0.45", reported)
 	}
 }

@@ -23,7 +23,6 @@
 //			q.Started(now, a.Job, a.Placement) // or q.NotStopped
 //		}
 //	}
-//	q.Reported(now, id, 0.42)          // a running gang reports how much it has done
 //	q.SetPlacement(now, id, placement) // members ended by themselves, or got other GPUs
 //	q.Finished(now, id) // it ended by itself: the run enters the history of its name
 //	q.Removed(now, id)  // stopped by its owner, or lost

@@ -18,10 +18,7 @@ func (q *Queue) Ends(now time.Duration, id string) (from, to time.Duration, ok b
 	if e == nil || e.state == waiting || e.state == starting || e.job.Endless {
 		return 0, 0, false
 	}
-	least, most, ok := remainingByReports(e, now)
-	if !ok {
-		least, most, ok = q.endRange(e, now)
-	}
+	least, most, ok := q.endRange(e, now)
 	if !ok {
 		return 0, 0, false
 	}
@@ -172,16 +169,12 @@ func (q *Queue) EarlierRuns(id string) (runs int, shortest, longest time.Duratio
 // 1. ok is false if the range is only a guess. The range comes from the first of these sources that
 // is known:
 //
-//   - The gang's own reports.
 //   - The user's estimate. The range extends from the expected time to twice this time.
 //   - Earlier runs of the gang's name. The range extends from the first to the ninth decile of
 //     these runs. Its upper end is then multiplied by 1 + 1/n, where n is the number of runs.
 //
 // If no source is known, the range extends from the expected time to twice this time.
 func (p *finder) remainingRange(e *entry) (least, most time.Duration, ok bool) {
-	if least, most, ok = remainingByReports(e, p.now); ok {
-		return least, most, true
-	}
 	left := p.remaining(e, p.now)
 	ok = stretched(p.Estimate(e.job), 1/e.job.best()) > e.work(p.now) || e.limit(p.now) > 0 || len(p.samples(e.job.Name)) > 0
 	if e.job.Estimate > 0 {

@@ -413,9 +413,6 @@ func (p *player) upset() {
 		p.queue.Rebase(func(id string, _ pal.Gang, pl pal.Placement) (pal.Gang, pal.Placement) { return p.jobs[id].Gang, pl })
 		p.act()
 	}
-	for _, id := range sortedKeys(p.places) {
-		p.queue.Reported(p.now, id, rapid.Float64Range(-0.1, 1.1).Draw(p.t, "progress"))
-	}
 	id := fmt.Sprint(rapid.IntRange(1, 5*p.n).Draw(p.t, "goes"))
 	if _, waits := p.waiting[id]; waits {
 		p.queue.Removed(p.now, id)

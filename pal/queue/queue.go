@@ -70,11 +70,10 @@ type entry struct {
 	anyNeighbour bool          // Policy.RefuseBad does not apply to this gang; see policyFor
 	placement    pal.Placement // where it runs, or will start
 	target       pal.Placement // placement after the decided move or change of size
-	expectedEnd  time.Duration // computed at its start, after this time has passed, and after reports
+	expectedEnd  time.Duration // computed at its start, and after this time has passed
 	stayed       uint64        // Queue.version when it was last considered for a move
 	runPos       int           // in runners.running
 	settled      bool          // see Queue.Settled
-	reports      reports       // see Queue.Reported
 	predictions  []*prediction // predictions of its start that are still to be checked
 	rated        bool          // it is in Queue.levels, and the next three fields are valid
 	level        *level        // nil: not computed yet
@@ -378,7 +377,6 @@ func (q *Queue) leave(now time.Duration, e *entry) {
 		q.version++
 	default:
 		e.company.meet(now, nobodyKnows)
-		e.reports = e.again(now)
 		e.before, e.doneBefore, e.ranOn = e.attained(now), e.work(now), ran(e.ranOn, e.placement.Model)
 		q.forget(e)
 		q.stop(now, e)

@@ -62,14 +62,6 @@ func (w *world) do(t *testing.T, d *datadriven.TestData) (string, error) {
 			w.report(d.Cmd, id)
 		}
 		return w.decide(), nil
-	case "progress": // progress reports of running gangs, in percent
-		for _, s := range strings.Split(strings.TrimSpace(d.Input), "\n") {
-			var id string
-			var percent float64
-			_, _ = fmt.Sscan(s, &id, &percent)
-			w.queue.Reported(w.now, id, percent/100)
-		}
-		return w.decide(), nil
 	case "wait":
 		return w.decide(), nil
 	case "queue":

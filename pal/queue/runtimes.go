@@ -85,8 +85,7 @@ type runTimes struct {
 	byModel map[int]map[string]ModelRuns // by number of GPUs; see [foresight.RunsByModel]
 }
 
-// foresight predicts how long gangs run, from estimates, earlier runs and the gangs' own reports.
-// The order of the queue follows from these predictions.
+// foresight predicts how long gangs run, from estimates and earlier runs. The order of the queue follows from these predictions.
 type foresight struct {
 	opt         *Options
 	runTimes    map[string]*runTimes
@@ -235,10 +234,10 @@ func (fs *foresight) Remember(stored []RunTimes) {
 
 // remaining returns how much longer a gang is expected to run, at cost 1. The prediction uses the
 // first of these values that is known: the user's estimate, the history of the gang's name, the
-// gang's run time so far. The gang's reports are combined with this value. The result is at most
-// the gang's limit. If only the limit is known, the result is the limit.
+// gang's run time so far. The result is at most the gang's limit. If only the limit is known, the
+// result is the limit.
 func (fs *foresight) remaining(e *entry, now time.Duration) time.Duration {
-	if left := e.limit(now); left > 0 && !fs.knowsRunTime(e) && !e.tells(now) {
+	if left := e.limit(now); left > 0 && !fs.knowsRunTime(e) {
 		return left
 	}
 	return e.bounded(now, fs.expected(e, now))
@@ -380,7 +379,6 @@ func (fs *foresight) remainingRunTime(e *entry, now time.Duration) remainingRunT
 			o.of = append(o.of, chance{left, p * likeness(s.gpus, whole) * nearness(s.nth, near)})
 		}
 	}
-	o = o.withReports(e, done)
 	fs.chances = o.of
 	return o
 }

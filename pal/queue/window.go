@@ -110,7 +110,7 @@ func (ws *windows) admitted(j Job) uint64 {
 // longest returns a remaining run time, at cost 1, that the gang does not exceed with probability
 // [WindowChance].
 func (fs *foresight) longest(e *entry, now time.Duration) time.Duration {
-	if left := e.limit(now); left > 0 && !fs.knowsRunTime(e) && !e.tells(now) {
+	if left := e.limit(now); left > 0 && !fs.knowsRunTime(e) {
 		return left
 	}
 	return fs.remainingRunTime(e, now).quantile(WindowChance)

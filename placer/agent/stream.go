@@ -266,7 +266,7 @@ func (p *pages) advance(m *query.Map, queue uint64) {
 
 // hashOf returns a hash of what the page shows about jobs, failures and ailing GPUs. Expected
 // starts move with the clock, so the hash contains them only to the minute. The hash leaves out
-// expected ends and progress, which change all the time.
+// expected ends, which change all the time.
 func hashOf(jobs []model.JobStatus, failures []failure.Failure, ailing []query.GPU) uint64 {
 	h := fnv.New64a()
 	for _, f := range failures[max(0, len(failures)-1):] { // the last failure suffices
@@ -275,7 +275,7 @@ func hashOf(jobs []model.JobStatus, failures []failure.Failure, ailing []query.G
 	out := json.NewEncoder(h)
 	for _, j := range jobs {
 		j.StartFrom, j.StartTo = j.StartFrom.Truncate(time.Minute), j.StartTo.Truncate(time.Minute)
-		j.EndFrom, j.EndTo, j.Progress = time.Time{}, time.Time{}, nil
+		j.EndFrom, j.EndTo = time.Time{}, time.Time{}
 		_ = out.Encode(j) // cannot fail
 	}
 	_ = out.Encode(ailing) // cannot fail

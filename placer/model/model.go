@@ -386,9 +386,6 @@ type Tracked struct {
 	// is the time when the wait for pal_after and pal_begin ended.
 	After    *reason.Reason
 	Eligible time.Time
-	// ProgressTrouble is the reason why the placer does not know the progress of a job that should
-	// report it.
-	ProgressTrouble string
 	// denied is the latest error of Nomad about a lack of permission.
 	denied string
 	// unfit maps nodes on which Nomad's dry run refused the gang to the time of the refusal.

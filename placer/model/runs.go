@@ -68,7 +68,7 @@ func (r *Runs) Count(state gang.State, outcome string) {
 // ByArray replaces the jobs of each array by one entry, in the place of the array's first job. The
 // entry has the name of the parameterized or periodic job, the total numbers of GPUs and nodes, and
 // the earliest times of submission and start. If all jobs have an expected end, the entry has the
-// latest expected end. The entry has no size and no progress. All other values come from the
+// latest expected end. The entry has no size. All other values come from the
 // array's first job. ByArray does not replace an array that has only one job. listed is a subset of
 // all.
 func ByArray(listed, all []JobStatus) []JobStatus {
@@ -108,7 +108,7 @@ func (j *JobStatus) absorb(o JobStatus) {
 		*j = o
 		return
 	}
-	j.GPUs, j.Nodes, j.Elastic, j.Progress = j.GPUs+o.GPUs, j.Nodes+o.Nodes, nil, nil
+	j.GPUs, j.Nodes, j.Elastic = j.GPUs+o.GPUs, j.Nodes+o.Nodes, nil
 	if o.Submitted.Before(j.Submitted) {
 		j.Submitted = o.Submitted
 	}

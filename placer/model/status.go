@@ -83,8 +83,6 @@ type JobStatus struct {
 	// EndFrom and EndTo are the range of the job's expected end, if there is a forecast.
 	EndFrom time.Time `json:"end_from,omitzero"`
 	EndTo   time.Time `json:"end_to,omitzero"`
-	// Progress is the fraction of its work that the job reports as done, from 0 to 1.
-	Progress *float64 `json:"progress,omitempty"`
 	// Parent is the parameterized or periodic job that created this job. Runs counts the runs of an
 	// array, which are the jobs that Nomad has created from a parameterized or periodic job.
 	Parent string `json:"parent,omitempty"`

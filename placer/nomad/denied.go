@@ -23,7 +23,6 @@ const (
 	ListJobs        Right = `the capability "list-jobs" of the job's namespace`
 	ReadJob         Right = `the capability "read-job" of the job's namespace`
 	SubmitJob       Right = `the capability "submit-job" of the job's namespace`
-	ReadFS          Right = `the capability "read-fs" of the job's namespace`
 	ExecAlloc       Right = `the capability "alloc-exec" of the job's namespace, and for raw_exec tasks also "alloc-node-exec"`
 	AllocLifecycle  Right = `the capability "alloc-lifecycle" of the job's namespace`
 	Events          Right = `the capability "read-job" of namespace "*" and node { policy = "read" }`

@@ -18,7 +18,6 @@ const (
 	readJobs   capability = "read-job"
 	submitJobs capability = "submit-job"
 	lifecycle  capability = "alloc-lifecycle"
-	readFS     capability = "read-fs"
 	variables  capability = "variables"
 	readVars   capability = "read-variables"
 )
@@ -30,7 +29,7 @@ type Token struct {
 	// Nodes is true if the token may read nodes.
 	Nodes bool
 	// Namespaces maps a namespace to the token's capabilities in it. The namespace "*" means all
-	// namespaces. The capabilities are list-jobs, read-job, submit-job, alloc-lifecycle, read-fs,
+	// namespaces. The capabilities are list-jobs, read-job, submit-job, alloc-lifecycle,
 	// variables, and read-variables.
 	Namespaces map[string][]string
 }

@@ -45,10 +45,6 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusConflict)
 		out = conflict.Variable
 	}
-	if text, ok := out.(plainText); ok {
-		_, _ = w.Write([]byte(text))
-		return
-	}
 	text, err := json.Marshal(out)
 	if err != nil {
 		panic(err)
@@ -109,11 +105,8 @@ func (s *Server) route(r *http.Request) (any, error) {
 	case "allocations", "allocation":
 		return s.serveAllocs(r, parts)
 	case "client":
-		switch parts[1] {
-		case "stats":
+		if parts[1] == "stats" {
 			return s.serveStats(r)
-		case "fs":
-			return s.serveFile(r, parts[3])
 		}
 		return s.restart(parts[2])
 	case "deployment":

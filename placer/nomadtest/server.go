@@ -92,8 +92,6 @@ type Server struct {
 	gpuUsers map[string]map[string]bool
 	// uses maps the instance ids of GPUs to their utilization in percent (see SetUse).
 	uses map[string]int64
-	// progress returns the contents of progress files (see SetProgress).
-	progress func(k Key, ran time.Duration) string
 	// purged maps ids to the allocations of purged jobs whose tasks still run.
 	purged  map[string]*alloc
 	vars    map[string]*variable

@@ -136,9 +136,6 @@ type Explanation struct {
 	EndFrom time.Time `json:"end_from,omitzero"`
 	EndTo   time.Time `json:"end_to,omitzero"`
 	EndWhy  string    `json:"end_why,omitempty"`
-	// Progress is how much of its work a running job reports as done, or why its progress is not
-	// known.
-	Progress string `json:"progress,omitempty"`
 	// Allocations are the job's live members.
 	Allocations []Allocation `json:"allocations,omitempty"`
 	// Live maps GPU ids to their current load, if it is known.
@@ -258,7 +255,6 @@ func (s *Snapshot) explainFromState(k cluster.JobKey) (e *Explanation, st gang.O
 		e.Elastic, e.asks, e.Hold, e.priority = s.m.SizeOf(t), t.Request.Gang.Class, t.Control.Hold(), prioritySentence(t)
 		if st.Nomad == gang.Running || st.Nomad == gang.Starting {
 			s.whenEnds(e, t)
-			e.Progress = s.reports(t)
 		}
 		if st.Nomad == gang.Running {
 			e.Leaving = append(e.Leaving, s.windowsAhead(t)...)

@@ -124,10 +124,6 @@ func (s facts) whenEnds(e *Explanation, t *model.Tracked) {
 		}
 		return
 	}
-	if p, ok := s.m.Queue.ProgressOf(gang.QueueTime(s.m.Time), t.Key.String()); ok && p.Tells {
-		e.EndWhy = fmt.Sprintf("the job reports %s; the prediction assumes the reported pace, or a pace that is up to %.0f %% lower, because %s", percent(p.Done), 100/float64(p.Steps), reportsTell(p.Steps))
-		return
-	}
 	job, longer := t.QueueJob(s.m.Cfg.RestartCost), 1.0
 	if r := t.Record; r != nil && r.Decision.Chosen != nil {
 		longer = r.Decision.Chosen.Cost
@@ -148,42 +144,6 @@ func (s facts) whenEnds(e *Explanation, t *model.Tracked) {
 		e.EndWhy += fmt.Sprintf("; on the job's GPUs %.3g times as long", longer)
 	}
 	e.EndWhy += "; 8 of 10 jobs end within their range"
-}
-
-// reportsTell describes how many steps the predicted pace is based on.
-func reportsTell(steps int) string {
-	if steps == 1 {
-		return "the pace comes from only one report of new progress"
-	}
-	return fmt.Sprintf("the pace comes from only %d reports of new progress", steps)
-}
-
-// percent formats a fraction as a percentage.
-func percent(part float64) string { return fmt.Sprintf("%.3g %%", 100*part) }
-
-// reports describes the progress that a running job reports, or why its progress is not known; ""
-// if the job does not report its progress.
-func (s facts) reports(t *model.Tracked) string {
-	if !t.Request.Hints.Progress {
-		return ""
-	}
-	p, ok := s.m.Queue.ProgressOf(gang.QueueTime(s.m.Time), t.Key.String())
-	switch {
-	case !ok && t.ProgressTrouble != "":
-		return "not known: " + t.ProgressTrouble
-	case !ok:
-		return "not known yet: the job's first member has not written ${NOMAD_ALLOC_DIR}/pal-progress, or the placer has not read this file yet"
-	}
-	said := percent(p.Done) + " of its work, as the job reports"
-	if p.Wrong > 0 {
-		said += "; the placer hardly trusts the job's reports, because the progress went backwards, or the job ran much longer than predicted from the reports"
-	} else if p.Steps == 0 {
-		said += "; the job's pace is not known yet"
-	}
-	if t.ProgressTrouble != "" {
-		said += "; this is the latest report that could be read; since then: " + t.ProgressTrouble
-	}
-	return said
 }
 
 // earlierRuns describes how long the earlier runs of a job's name took.

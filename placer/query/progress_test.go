@@ -4,7 +4,6 @@
 package query_test
 
 import (
-	"fmt"
 	"regexp"
 	"strings"
 	"testing"
@@ -62,76 +61,6 @@ func TestEndNotKnown(t *testing.T) {
 			if e := explained(w, name); !e.EndTo.IsZero() || e.EndWhy != want || !shown(w, name).EndTo.IsZero() {
 				w.T.Errorf("%s: %v, %q", name, e.EndTo, e.EndWhy)
 			}
-		}
-	})
-}
-
-// The progress that a job reports changes its expected end, and explain says so. An invalid report
-// changes nothing, and explain shows the correct form. The files of jobs that report no progress
-// are never read.
-func TestReportedProgress(t *testing.T) {
-	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		w.AddNodes(4, 1)
-		w.Nomad.SetProgress(func(k nomadtest.Key, ran time.Duration) string {
-			switch k.ID {
-			case "nonsense":
-				return "half of it"
-			case "starts":
-				return ""
-			}
-			return fmt.Sprintf("%d/7200\n", int(ran.Seconds()))
-		})
-		w.StartPlacer()
-		says := map[string]string{"pal_progress": "true", "pal_duration": "10h"}
-		for name, meta := range map[string]map[string]string{"reports": says, "nonsense": says, "starts": says, "silent": {"pal_duration": "10h"}} {
-			w.Submit(bed.Gang{Name: name, GPUs: 1, Runs: 2 * time.Hour, Meta: meta})
-		}
-		w.ExpectRunning("reports", 10*time.Second)
-		began := time.Now()
-		w.RunFor(time.Hour)
-		for name, want := range map[string]string{
-			"reports":  "% of its work, as the job reports",
-			"nonsense": "not known: the file pal-progress does not contain the finished part of the job's work",
-			"starts":   "not known yet: the job's first member has not written",
-			"silent":   "",
-		} {
-			e := explained(w, name)
-			if !strings.Contains(e.Progress, want) || want == "" && e.Progress != "" {
-				w.T.Errorf("%s: progress %q, want %q", name, e.Progress, want)
-			}
-			at, by := 10*time.Hour, "pal_duration = 10h"
-			if name == "reports" {
-				at, by = 2*time.Hour, "the job reports "
-			}
-			if ends := e.EndTo.Sub(began); ends < at*95/100 || ends > at*5/4 || !strings.HasPrefix(e.EndWhy, by) {
-				w.T.Errorf("%s ends %v after it began: %s", name, ends, e.EndWhy)
-			}
-			if done := shown(w, name).Progress; (done != nil) != (name == "reports") || done != nil && (*done < 0.45 || *done > 0.55) {
-				w.T.Errorf("%s: the list shows %v", name, done)
-			}
-		}
-	})
-}
-
-// A token that may not read files causes a warning, and no other failure.
-func TestProgressDenied(t *testing.T) {
-	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		w.AddNodes(1, 1)
-		w.Nomad.SetProgress(func(nomadtest.Key, time.Duration) string { return "0.5" })
-		rights := []string{"list-jobs", "read-job", "submit-job", "alloc-lifecycle", "variables"}
-		w.Nomad.SetTokens(map[string]nomadtest.Token{"placer": {Nodes: true, Namespaces: map[string][]string{"*": rights}}, "": {Management: true}})
-		p := w.StartPlacerAs("placer")
-		w.Submit(bed.Gang{Name: "reports", GPUs: 1, Runs: time.Hour, Meta: map[string]string{"pal_progress": "true"}})
-		w.ExpectRunning("reports", 10*time.Second)
-		w.RunFor(time.Minute)
-		warned := func() string { return strings.Join(p.Picture().Warned(), "\n") }
-		if got := warned(); !strings.Contains(got, "pal_progress") || !strings.Contains(got, `"read-fs"`) {
-			w.T.Errorf("warnings: %s", got)
-		}
-		w.Nomad.SetTokens(map[string]nomadtest.Token{"placer": {Nodes: true, Namespaces: map[string][]string{"*": append(rights, "read-fs")}}, "": {Management: true}})
-		w.RunFor(5 * time.Minute)
-		if got := warned(); strings.Contains(got, "pal_progress") {
-			w.T.Errorf("warnings, with the right: %s", got)
 		}
 	})
 }

@@ -202,7 +202,7 @@ func (s facts) runsOf(k cluster.JobKey) *model.Runs {
 	return runs[k]
 }
 
-// progress sets a job's start, its number of nodes, its expected end, and its reported progress.
+// progress sets a job's start, its number of nodes, and its expected end.
 func (s facts) progress(j *model.JobStatus, st gang.Observed) {
 	nodes := map[string]bool{}
 	for _, a := range st.Members {
@@ -213,9 +213,6 @@ func (s facts) progress(j *model.JobStatus, st gang.Observed) {
 	}
 	if j.Nodes = len(nodes); j.Nodes > 0 {
 		j.EndFrom, j.EndTo = s.ends(st.Key)
-	}
-	if p, ok := s.m.Queue.ProgressOf(gang.QueueTime(s.m.Time), st.Key.String()); ok && j.Nodes > 0 {
-		j.Progress = &p.Done
 	}
 }
 

@@ -52,8 +52,6 @@ type Hints struct {
 	Efficiency float64
 	// Checkpoint is the value of pal_checkpoint: the time between two checkpoints.
 	Checkpoint time.Duration
-	// Progress is the value of pal_progress: whether the job reports how much of its work is done.
-	Progress bool
 	// Speed is the value of pal_speed: the job's speed on each GPU model. See [Speeds].
 	Speed string
 	// User is the value of pal_user: the name of the job's owner.
@@ -167,7 +165,6 @@ var hints = map[string]func(h *Hints, value string) error{
 	"pal_preempt":            func(h *Hints, v string) (err error) { h.Preempt, err = parseBool(v); h.PreemptSaid = true; return },
 	"pal_migrate":            func(h *Hints, v string) (err error) { h.Migrate, err = parseBool(v); return },
 	"pal_checkpoint":         func(h *Hints, v string) (err error) { h.Checkpoint, err = parseSpan(v); return },
-	"pal_progress":           func(h *Hints, v string) (err error) { h.Progress, err = parseBool(v); return },
 	"pal_on_failure":         func(h *Hints, v string) (err error) { h.OnFailure, err = parseFailureAction(v); return },
 	"pal_after":              func(h *Hints, v string) (err error) { h.After, err = parsePredecessors(v); return },
 	"pal_begin":              func(h *Hints, v string) (err error) { h.Begin, err = parseMoment(v); return },

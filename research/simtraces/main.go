@@ -37,17 +37,16 @@ func main() {
 	flag.Uint64Var(&o.seed, "seed", 0, "with -try: seed of the GPUs and all other random numbers; 0: that of the published results. Small differences under one seed may be chance")
 	flag.StringVar(&o.version, "version", "", "record `COMMIT` with each run")
 	flag.BoolVar(&o.ofUsers, "users", false, "measure how results change if users give estimates or let the queue stop their jobs, with the first jobs of each trace and with generated jobs")
-	flag.BoolVar(&o.ofProgress, "progress", false, "measure how honest and false reports of progress change results, with the same jobs as -users")
 	flag.StringVar(&o.against, "against", "", "with -users: compare with the results in `FILE`")
 	flag.StringVar(&o.of, "of", "", "with -against: description of the queue that made those results; it ends the sentence \"Each line over itself\"")
-	flag.StringVar(&o.part, "part", "", "with -users or -progress: run only one `HALF` of the traces: choose (the traces with which we chose the queue's rules) or report (the others)")
+	flag.StringVar(&o.part, "part", "", "with -users: run only one `HALF` of the traces: choose (the traces with which we chose the queue's rules) or report (the others)")
 	only := flag.String("only", "", "run only traces whose name matches `REGEXP`")
 	again := flag.String("again", "", "run again only policies whose name matches `REGEXP`, on the traces of -only; all other runs stay as they are in the JSON file")
 	flag.Parse()
 	err := o.compile(*only, *again)
 	switch {
 	case err != nil:
-	case o.ofUsers || o.ofProgress:
+	case o.ofUsers:
 		err = o.users()
 	default:
 		err = o.run()
@@ -68,7 +67,6 @@ type options struct {
 	version           string
 	only, again       *regexp.Regexp // nil: all
 	ofUsers           bool
-	ofProgress        bool
 	against, of, part string // used with ofUsers
 }
 

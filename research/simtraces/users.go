@@ -37,7 +37,6 @@ type regime struct {
 	hourly   bool                                   // hourly checkpoints: a stop loses the work since the last checkpoint
 	nameless bool                                   // jobs have no names, so earlier runs predict nothing
 	baseline string                                 // a policy to run instead of ours
-	progress func(i int, done float64) float64      // progress that a job reports; nil: no reports
 }
 
 // draw is a pseudo-random number from 0 to 1 for a job and a purpose.
@@ -78,27 +77,6 @@ func only(of func(int) bool, says func(int, trace.Job) time.Duration) func(int, 
 	}
 }
 
-// honestly returns the true progress, in whole percent.
-func honestly(_ int, done float64) float64 { return math.Floor(100*done) / 100 }
-
-// falsely returns false progress. Each job has one kind: nearly done at first, then slow; done from
-// the first report; random; going back and forth; slowing down; speeding up.
-func falsely(i int, done float64) float64 {
-	switch int(6 * draw(i, 13)) {
-	case 0:
-		return 1 - 0.5*math.Pow(1-done, 8)
-	case 1:
-		return min(1, math.Ceil(done*1000))
-	case 2:
-		return draw(i, uint64(1e6*done))
-	case 3:
-		return math.Mod(10*done, 1)
-	case 4:
-		return math.Sqrt(done)
-	}
-	return done * done * done
-}
-
 const sayNothing, stopHalf, stopAll, honest, nameless = "no estimates", "half may be stopped", "all may be stopped", "half estimate, no names", "nobody estimates, no names"
 
 // honestOther is like the regime honest, but the other half of the jobs has estimates. Only one
@@ -107,34 +85,6 @@ const honestOther = "the other half estimates, no names"
 
 // halves are the titles of the two halves of the traces.
 var halves = []string{"Traces and seeds used to choose the rules", "Traces and seeds not used to choose the rules"}
-
-// If the jobs of a regime report their progress, its name ends with one of these suffixes.
-const reporting, reportingFalsely = ", progress is reported", ", false progress is reported"
-
-// silently returns the name of the same regime without reports.
-func silently(name string) string {
-	return strings.TrimSuffix(strings.TrimSuffix(name, reportingFalsely), reporting)
-}
-
-// progressRegimes returns the regimes of the bench of reports: without and with reports.
-func progressRegimes() []regime {
-	rs := silentRegimes()
-	for _, of := range []struct {
-		kind   string
-		report func(int, float64) float64
-	}{{reporting, honestly}, {reportingFalsely, falsely}} {
-		for _, r := range silentRegimes() {
-			r.name, r.progress = r.name+of.kind, of.report
-			rs = append(rs, r)
-		}
-	}
-	return rs
-}
-
-// silentRegimes returns the regimes without reports, for comparison with the others.
-func silentRegimes() []regime {
-	return []regime{{name: sayNothing}, {name: stopHalf, stops: half}, {name: stopAll, stops: all}}
-}
 
 // regimes returns the regimes of the bench of users.
 func regimes() []regime {
@@ -202,7 +152,7 @@ func (c *result) feel(r regime) (felt, error) {
 		}
 		jobs[i].Preemptible = r.stops != nil && r.stops(i)
 	}
-	cfg := sim.Config{Jobs: jobs, Cluster: cluster, Queue: rules, RestartS: restartS, Seed: c.seed, MovesPerHour: agent.MovesPerHour, Estimate: r.says, Progress: r.progress}
+	cfg := sim.Config{Jobs: jobs, Cluster: cluster, Queue: rules, RestartS: restartS, Seed: c.seed, MovesPerHour: agent.MovesPerHour, Estimate: r.says}
 	if r.hourly {
 		cfg.CheckpointS = 3600
 	}
@@ -263,7 +213,7 @@ func quantile(js []sim.JobResult, part float64) float64 {
 	return s[min(len(s)-1, int(part*float64(len(s))))]
 }
 
-// users runs the bench of users or the bench of reports: all regimes of the bench on all cells.
+// users runs the bench of users: all regimes of the bench on all cells.
 func (o options) users() error {
 	found, err := workloads(paldata.Dir())
 	if err != nil {
@@ -278,9 +228,6 @@ func (o options) users() error {
 	}
 	if err := write(o.json, func() ([]byte, error) { return json.MarshalIndent(fs, "", " ") }); err != nil {
 		return err
-	}
-	if o.ofProgress {
-		return o.publish(progressTables(fs, o.only.String()))
 	}
 	var before []felt
 	if o.against != "" {
@@ -387,9 +334,6 @@ func (o options) feelAll(found []source) ([]felt, error) {
 	}
 	defer file.Close()
 	rs := regimes()
-	if o.ofProgress {
-		rs = progressRegimes()
-	}
 	var fs []*felt
 	var mu sync.Mutex // guards the file
 	var g errgroup.Group
@@ -498,31 +442,6 @@ func usersTables(now, before []felt, ts []predictionLoss, of string) []byte {
 	sidesTables(&b, now)
 	wideTables(&b, now)
 	runTimesTables(&b, ts)
-	return append(bytes.TrimSpace(b.Bytes()), '\n')
-}
-
-const progressText = `# What jobs gain from progress reports
-
-Written by %s, on %s. Jobs, clusters and terms are the same as in [what users gain
-from estimates and checkpoints](sim-users.md)%s. No job has an estimate.
-
-Each line is relative to the same jobs without reports. Honest reports are in whole percent. A job with false reports
-follows one of six patterns: nearly done for a long time, done at once, random, back and forth, slower and
-slower, or faster and faster.
-
-`
-
-// progressTables compares jobs that report their progress with the same jobs without reports.
-func progressTables(fs []felt, only string) []byte {
-	var b bytes.Buffer
-	target, traces := "make sim-progress", ""
-	if only != "" {
-		target += fmt.Sprintf(` SIM_PROGRESS_ARGS="-only '%s'"`, only)
-		traces = fmt.Sprintf(", on the traces that match %s", "`"+only+"`")
-	}
-	fmt.Fprintf(&b, progressText, "`"+target+"`", time.Now().UTC().Format(time.DateOnly), traces)
-	report := slices.DeleteFunc(slices.Clone(fs), func(f felt) bool { return silently(f.Regime) == f.Regime })
-	compared(&b, progressRegimes(), report, fs, func(f felt) felt { f.Regime = silently(f.Regime); return f })
 	return append(bytes.TrimSpace(b.Bytes()), '\n')
 }
 

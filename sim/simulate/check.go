@@ -64,8 +64,6 @@ func (o *options) checkNumbers() error {
 		return fmt.Errorf("-seed %d is above %d", o.seed, uint32(1<<32-1))
 	case !(o.elastic >= 0 && o.elastic <= 1):
 		return fmt.Errorf("-elastic %v is not between 0 and 1", o.elastic)
-	case !(o.progress >= 0 && o.progress <= 1):
-		return fmt.Errorf("-progress %v is not between 0 and 1", o.progress)
 	}
 	for _, d := range []struct {
 		name  string

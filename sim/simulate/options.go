@@ -49,7 +49,6 @@ type options struct {
 	mtbf        time.Duration
 	repair      time.Duration
 	estimates   string
-	progress    float64 // share of the jobs that report their progress
 	rendezvous  time.Duration
 	tenant      string
 	elastic     float64 // share of the gangs that become elastic
@@ -156,7 +155,6 @@ func (o *options) jobFlags(f *flag.FlagSet) {
 	f.BoolVar(&o.preempt, "preempt", false, "all gangs allow the queue to stop and move them (pal_preempt)")
 	f.DurationVar(&o.checkpoint, "checkpoint", 0, "time from one checkpoint of a gang to the next (pal_checkpoint): a stop loses the work since the last checkpoint; 0: a stop loses no work")
 	f.StringVar(&o.estimates, "estimates", "none", "users' estimates of run times: none (only those of the trace), exact, users (too long and round), or wrong:F (off by a factor of up to F either way)")
-	f.Float64Var(&o.progress, "progress", 0, "share of the jobs that report their progress (pal_progress), from 0 to 1")
 	f.Float64Var(&o.elastic, "elastic", 0, "share of the gangs to make elastic (pal_elastic), from 0 to 1: they then run with half to twice their members")
 }
 

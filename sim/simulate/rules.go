@@ -128,7 +128,7 @@ func (o *options) checkPolicy() error {
 	if !ok {
 		return nil
 	}
-	names := []string{"preempt", "elastic", "progress"}
+	names := []string{"preempt", "elastic"}
 	for _, k := range queueKeys() {
 		names = append(names, k.Flag())
 	}

@@ -244,9 +244,6 @@ func (o *options) world(t trace.Trace, c *pal.Cluster) (sim.Config, error) {
 		ignoreSpeeds(&cfg)
 		return cfg, nil
 	}
-	if o.progress > 0 {
-		cfg.Progress = sim.Reporting(o.progress, o.seed)
-	}
 	cfg.Queue.Placement = queue.Placement(o.rules.Placement)
 	if o.rules.Placement == pal.Random {
 		rng := rand.New(rand.NewPCG(o.seed, 0x5a3))

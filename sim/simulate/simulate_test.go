@@ -78,8 +78,6 @@ func TestBadInput(t *testing.T) {
 		"estimates of baseline": {[]string{"-trace", good, "-policy", "easy", "-estimates", "wrong:2"}, "-estimates cannot be combined with -policy easy, which has estimates of its own"},
 		"elastic baseline":      {[]string{"-trace", good, "-policy", "easy", "-elastic", "1"}, "-elastic cannot be combined with -policy easy"},
 		"elastic share":         {[]string{"-trace", good, "-elastic", "2"}, "-elastic 2 is not between 0 and 1"},
-		"progress":              {[]string{"-progress", "1.1"}, "-progress 1.1 is not between 0 and 1"},
-		"progress, baseline":    {[]string{"-policy", "fifo", "-progress", "1"}, "-progress cannot be combined with -policy fifo"},
 		"tenant":                {[]string{"-trace", good, "-tenant", "ann"}, `has no job of tenant "ann"`},
 		"configuration":         {[]string{"-trace", good, "-config", write("bad.hcl", "queue { order = \"best\" }\n")}, `queue order "best" is unknown`},
 		"negative repair":       {[]string{"-mtbf", "10h", "-repair", "-5h"}, "simulate: -repair -5h0m0s must not be negative"},
@@ -510,16 +508,6 @@ func TestElastic(t *testing.T) {
 	}
 	if f := figuresOf(t, "-generate", "heavy", "-elastic", "1"); f.Resizes == 0 {
 		t.Error("no elastic gang changed its size")
-	}
-}
-
-// TestProgress: reports of progress change when jobs end. Without -progress no job reports.
-func TestProgress(t *testing.T) {
-	of := func(args ...string) float64 {
-		return figuresOf(t, append(args, "-generate", "heavy", "-jobs", "300", "-preempt")...).AvgJCT
-	}
-	if silent, exact, none := of(), of("-progress", "1"), of("-progress", "0"); exact >= silent || none != silent {
-		t.Errorf("average completion time: without reports %v, with reports %v, with a share of 0 %v", silent, exact, none)
 	}
 }
 

@@ -20,8 +20,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// checkToken checks whether the token has the rights that the agent needs, except "alloc-lifecycle"
-// and "read-fs". The check changes nothing in Nomad.
+// checkToken checks whether the token has the rights that the agent needs, except
+// "alloc-lifecycle". The check changes nothing in Nomad.
 func checkToken(b *base, client *nomad.Client) query.Check {
 	self, _, err := client.API().ACLTokens().Self((&api.QueryOptions{}).WithContext(b.ctx))
 	switch {

@@ -203,7 +203,6 @@ func printEvidence(b *base, e *query.Explanation, more ...func()) {
 	} else {
 		known("Expected end", end)
 	}
-	known("Progress", e.Progress)
 	known("Note", oneLine(e.Note))
 	if d := e.Decision; d != nil {
 		request := fmt.Sprintf("%s, application class %s", pal.CountGPUs(d.Demand), d.Class)

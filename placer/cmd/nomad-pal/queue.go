@@ -202,7 +202,6 @@ func (b *base) jobColumns(jobs []model.JobStatus, now time.Time) []jobColumn {
 		{"Class", true, 1, func(j model.JobStatus) any { return j.Class }},
 		{"Submitted", true, 3, func(j model.JobStatus) any { return query.Ago(j.Submitted, now) }},
 		{"Elapsed", runs, 0, func(j model.JobStatus) any { return elapsed(j.Started, now) }},
-		{"Done", some(func(j model.JobStatus) bool { return j.Progress != nil }), 0, func(j model.JobStatus) any { return doneOf(j) }},
 		{"Expected start", expected && !both, 0, func(j model.JobStatus) any { return query.Soon(j.StartFrom, j.StartTo, now) }},
 		{"Expected end", ends && !both, 0, func(j model.JobStatus) any { return query.Soon(j.EndFrom, j.EndTo, now) }},
 		{"Expected", both, 0, func(j model.JobStatus) any { return startOrEnd(j, now) }},
@@ -257,14 +256,6 @@ func unlessZero(n int) string {
 		return ""
 	}
 	return strconv.Itoa(n)
-}
-
-// doneOf returns the job's progress as a percentage, or "" if the job reports no progress.
-func doneOf(j model.JobStatus) string {
-	if j.Progress == nil {
-		return ""
-	}
-	return fmt.Sprintf("%.0f %%", math.Floor(100**j.Progress))
 }
 
 // elapsed returns the time since a job's start, or "" if it has not started.

@@ -8,7 +8,7 @@
 #   nomad acl policy apply -namespace default -job nomad-pal nomad-pal nomad-pal.policy.hcl
 #
 # To let the agent serve only some namespaces, keep "list-jobs" and "read-job" in the block
-# for "*", and grant "submit-job", "alloc-lifecycle" and "read-fs" in a block for each of these
+# for "*", and grant "submit-job" and "alloc-lifecycle" in a block for each of these
 # namespaces. Gated jobs of other namespaces then wait. The agent must see all jobs: Nomad sends
 # no events to a token that may not read the jobs of every namespace, and GPUs of hidden jobs
 # look free. The variables are in the namespace that the agent's configuration names:
@@ -20,12 +20,11 @@ namespace "*" {
     "read-job",        # read jobs, their allocations and their events
     "submit-job",      # write the pins, after a dry run
     "alloc-lifecycle", # stop members: preemption, repair of partial gangs
-    "read-fs",         # read the progress that jobs report (pal_progress); nothing else is read
   ]
 }
 
 namespace "default" {
-  capabilities = ["list-jobs", "read-job", "submit-job", "alloc-lifecycle", "read-fs"]
+  capabilities = ["list-jobs", "read-job", "submit-job", "alloc-lifecycle"]
 
   variables {
     # Decisions, the profile, imported measurements, quarantine, the heartbeat, the leader's

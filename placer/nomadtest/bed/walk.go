@@ -134,7 +134,6 @@ func NewWalk(w *World, mix Mix) *Walk {
 	x.AddNodes(2+x.rng.IntN(3), x.gpus)
 	x.Nomad.SetPreemption(w.opts.Seed%4 >= 2)
 	x.Disturb()
-	x.Nomad.SetProgress(x.progress)
 	x.StartPlacerOfChildren()
 	return x
 }
@@ -156,26 +155,6 @@ func (x *Walk) Disturb() {
 		x.rules.disturbs(r)
 		return f
 	})
-}
-
-// progress returns the text that a job writes as its progress. For some jobs, the text is the true
-// progress, and for others it is invalid or wrong.
-func (x *Walk) progress(k nomadtest.Key, ran time.Duration) string {
-	done, kind := ran.Seconds()/60, len(k.ID)
-	for _, c := range k.ID {
-		kind += int(c)
-	}
-	switch kind % 8 {
-	case 0:
-		return "" // this job never writes its progress
-	case 1:
-		return "no number\x00"
-	case 2:
-		return fmt.Sprint(int(ran.Seconds())*7919%1000, "/1000") // back and forth
-	case 3:
-		return "100%"
-	}
-	return fmt.Sprintf("%g/%d\n", min(60, done*60), 60)
 }
 
 // Go runs the walk for d.
@@ -331,9 +310,6 @@ func (x *Walk) disconnects(g *Gang) {
 func (x *Walk) hint(g *Gang) {
 	if g.Runs > 0 && x.rng.IntN(3) == 0 {
 		g.Meta["pal_duration"] = (g.Runs * time.Duration(1+x.rng.IntN(4)) / 2).String()
-	}
-	if x.made%3 == 0 {
-		g.Meta["pal_progress"] = "true"
 	}
 	batch := g.Runs > 0 && g.Change == nil
 	switch x.rng.IntN(20) {
