@@ -5,9 +5,8 @@
 // the power drawn, and the share of time in which the power cap limited the clocks. It also uses
 // the loads of the tensor cores and of the memory, if the GPU reports them.
 //
-// [Summarize] reduces the readings of a job's GPUs to [Features], [ByThresholds] classifies one job
-// by itself, and [Learn] groups the jobs of a cluster's history as PAL does, if the history has
-// enough jobs.
+// [Summarize] reduces the readings of a job's GPUs to [Features], and [ByThresholds] classifies
+// the job.
 package classify
 
 import (

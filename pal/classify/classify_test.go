@@ -5,8 +5,6 @@ package classify
 
 import (
 	"math"
-	"math/rand/v2"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -68,93 +66,5 @@ func TestByThresholds(t *testing.T) {
 	}
 	if got, ok := ByThresholds(features(-1, -1, -1, -1)); ok || got.Reason != "the readings do not contain the power drawn, and no other reading determines the class" {
 		t.Errorf("nothing known: %+v, %v", got, ok)
-	}
-}
-
-// triples returns 10 jobs around each of three points in the plane of compute and memory.
-func triples(counters bool) []Features {
-	rng := rand.New(rand.NewPCG(1, 0))
-	var fs []Features
-	for _, c := range [][4]float64{{0.8, 0.95, 0.85, 0.2}, {0.02, 0.5, 0.45, 0.45}, {0, 0.3, 0.1, 0.8}} {
-		for range 10 {
-			n := func(x float64) float64 { return math.Max(0, x+0.03*rng.NormFloat64()) }
-			f := features(n(c[0]), n(c[1]), n(c[2]), n(c[3]))
-			if !counters {
-				f.Compute, f.Memory = math.NaN(), math.NaN()
-			}
-			fs = append(fs, f)
-		}
-	}
-	return fs
-}
-
-func TestLearn(t *testing.T) {
-	for _, counters := range []bool{true, false} {
-		fs := triples(counters)
-		g, err := Learn(fs)
-		if err != nil || g.Counters != counters {
-			t.Fatalf("%+v, %v", g, err)
-		}
-		for i, f := range fs {
-			want := pal.AppClasses()[i/10]
-			if got, ok := g.Judge(f); !ok || got.Class != want || !got.Sure {
-				t.Errorf("counters %v, job %d: %+v, %v, want class %s", counters, i, got, ok, want)
-			}
-		}
-		rand.New(rand.NewPCG(2, 0)).Shuffle(len(fs), func(i, j int) { fs[i], fs[j] = fs[j], fs[i] })
-		if again, err := Learn(fs); err != nil || again != g {
-			t.Errorf("in another order: %+v, want %+v (%v)", again, g, err)
-		}
-	}
-}
-
-// A job without counters must not be ignored silently. Instead, power classifies the whole
-// history.
-func TestLearnFallsBackToPower(t *testing.T) {
-	fs := triples(true)
-	fs[3].Memory = math.NaN()
-	g, err := Learn(fs)
-	if err != nil || g.Counters {
-		t.Errorf("%+v, %v", g, err)
-	}
-	if got, ok := g.Judge(features(0.8, 0.95, -1, -1)); !ok || got.Class != pal.ClassA || !strings.HasPrefix(got.Reason, "power 95 %, at its cap 80 % of the time") {
-		t.Errorf("%+v, %v", got, ok)
-	}
-	if _, ok := g.Judge(features(0.8, -1, 0.5, 0.5)); ok {
-		t.Error("a job without power readings is classified by power")
-	}
-}
-
-func TestLearnNeedsHistory(t *testing.T) {
-	fs := triples(true)[:22]
-	for i := range 3 {
-		fs[i].Readings = 1
-	}
-	if _, err := Learn(fs); err == nil || err.Error() != "only 19 jobs have enough readings, but at least 20 are needed" {
-		t.Errorf("%v", err)
-	}
-	if _, err := Learn(nil); err == nil {
-		t.Error("groups were learned from no jobs")
-	}
-}
-
-// Learn does not split similar jobs by chance.
-func TestLearnRefusesOneGroup(t *testing.T) {
-	var fs []Features
-	for range 3 {
-		fs = append(fs, triples(true)[:10]...)
-	}
-	if g, err := Learn(fs); err == nil || !strings.HasPrefix(err.Error(), "the 30 jobs do not form three groups: two groups have a distance of 0.0") {
-		t.Errorf("%+v, %v", g, err)
-	}
-}
-
-func TestJudge(t *testing.T) {
-	job := features(0.8, 0.95, 0.85, 0.2)
-	if v, by, ok := Judge(triples(true), job); !ok || by != "comparison with 30 remembered jobs" || v.Class != pal.ClassA {
-		t.Errorf("with a history: %+v by %s, %v", v, by, ok)
-	}
-	if v, by, ok := Judge(triples(true)[:5], job); !ok || by != "thresholds" || v.Class != pal.ClassA {
-		t.Errorf("without: %+v by %s, %v", v, by, ok)
 	}
 }

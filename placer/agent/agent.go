@@ -223,7 +223,6 @@ func (a *Agent) serve(ctx context.Context, file File, address string) error {
 		var wg sync.WaitGroup
 		defer wg.Wait()
 		defer cancel()
-		a.beside(ctx, file, client, &cfg, wg.Go)
 		p, err := placer.New(client, cfg, a.log, a.hooks)
 		if err != nil {
 			return fmt.Errorf("starting the placer: %w", err)
@@ -264,18 +263,6 @@ func (a *Agent) serve(ctx context.Context, file File, address string) error {
 		return file.Beside(active)
 	}
 	return a.elect(ctx, election, *file.HA, beside, lead)
-}
-
-// beside starts the learner, which runs beside the placer while this agent is active. The learner's
-// classes become part of cfg.
-func (a *Agent) beside(ctx context.Context, file File, client *nomad.Client, cfg *model.Config, start func(func())) {
-	if file.Learn == nil {
-		return
-	}
-	every, _ := file.Learn.period() // checked by [File.PlacerConfig]
-	learner := placer.NewLearner(client, every, a.log.Named("learn"))
-	cfg.Learned = learner.Class
-	start(func() { learner.Run(ctx) })
 }
 
 const (

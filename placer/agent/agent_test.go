@@ -31,7 +31,7 @@ import (
 func TestReload(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, nil)
-	r := f.run(openConfig + "learn {\n  every = \"1h\"\n}\n").ready()
+	r := f.run(openConfig).ready()
 	r.configure(f, "resync = \"soon\"\n")
 	r.reload <- syscall.SIGHUP
 	until(t, "the wrong configuration is refused", func() bool {

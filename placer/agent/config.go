@@ -44,7 +44,6 @@ type File struct {
 	Apps     []App         `hcl:"app,block"`
 	// Calibration configures how measured times become classes; see [profile.Options].
 	Calibration *profile.Options `hcl:"calibration,block"`
-	Learn       *Learn           `hcl:"learn,block"`
 	Nomad       *Nomad           `hcl:"nomad,block"`
 	HTTP        *HTTP            `hcl:"http,block"`
 	HA          *HA              `hcl:"high_availability,block"`
@@ -66,22 +65,6 @@ type setting struct {
 	key   model.Key
 	value string
 	at    hcl.Range
-}
-
-// Learn switches on the learning of application classes, by job name, for jobs without a class.
-type Learn struct {
-	Every string `hcl:"every,optional"` // interval between readings of a job's GPUs; default 15s
-}
-
-// period returns the time between readings of a job's GPUs.
-func (l *Learn) period() (time.Duration, error) {
-	d := 15 * time.Second
-	if l != nil {
-		if err := duration("learn: every", l.Every, &d); err != nil {
-			return d, err
-		}
-	}
-	return d, nil
 }
 
 // Locality holds the locality penalty of each tier: the slowdown factor, at least 1, of a gang
@@ -420,9 +403,6 @@ func (f File) PlacerConfig() (model.Config, error) {
 	}
 	c.Calibration = *f.Calibration
 	if _, err := f.History.retention(); err != nil {
-		return c, err
-	}
-	if _, err := f.Learn.period(); err != nil {
 		return c, err
 	}
 	c.Children = f.Nomad.RPCAddress != ""

@@ -167,7 +167,6 @@ func TestDefaults(t *testing.T) {
 		t.Errorf("an empty configuration changes the defaults:\n%s", d)
 	}
 	ttl, delay, _ := (&HA{}).times()
-	every, _ := (*Learn)(nil).period()
 	text := readPage(t, configurationPage)
 	for key, want := range map[string]string{
 		"cluster":    fmt.Sprintf("`%g`", got.Locality[pal.TierCluster][0]),
@@ -177,7 +176,6 @@ func TestDefaults(t *testing.T) {
 		"min_gpus":   fmt.Sprintf("`%d`", got.Calibration.MinGPUs),
 		"lock_ttl":   fmt.Sprintf("`%q`", ttl.String()),
 		"lock_delay": fmt.Sprintf("`%q`", delay.String()),
-		"every":      fmt.Sprintf("`%q`", every.String()),
 	} {
 		row := regexp.MustCompile("(?m)^\\| [^|]*`" + key + "`[^|]*\\| ([^|]*) \\|").FindStringSubmatch(text)
 		if row == nil || !strings.Contains(row[1], want) {

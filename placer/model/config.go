@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hashicorp/nomad/api"
-
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
@@ -31,9 +29,6 @@ type Config struct {
 	// DefaultPreempt lists the application classes whose batch jobs may be stopped, unless the job
 	// or its tenant decides otherwise.
 	DefaultPreempt []pal.AppClass
-	// Learned returns the application class that the placer has learned for a job that names no
-	// class. Learned is nil if the placer learns no classes.
-	Learned func(*api.Job) (pal.AppClass, bool)
 	// RackMeta is the key in a node's meta whose value names the node's rack.
 	RackMeta string
 	// Calibration contains the rules that determine PM scores and variability classes.

@@ -29,7 +29,7 @@ func (m *Model) ViewOptions(now time.Time) request.Options {
 			Quarantined: failure.QuarantinedGPUs(m.Quarantine, now), Unavailable: m.State.Unavailable(now),
 		},
 		Apps: c.Apps, DefaultClass: c.DefaultClass, DefaultPreempt: c.MayStop,
-		Children: c.Children, Learned: c.Learned, Runs: m.runsOf, Slower: m.slowerBeside, OutlierThreshold: c.Queue.OutlierThreshold,
+		Children: c.Children, Runs: m.runsOf, Slower: m.slowerBeside, OutlierThreshold: c.Queue.OutlierThreshold,
 	}
 }
 

@@ -318,11 +318,6 @@ func (o Options) classOf(job *api.Job, h rewrite.Hints) (class pal.AppClass, fro
 		known := slices.Sorted(maps.Keys(o.Apps))
 		return "", "", fmt.Errorf("meta pal_app = %q is not a configured application (known: %s); set pal_class instead", h.App, strings.Join(known, ", "))
 	}
-	if o.Learned != nil {
-		if c, ok := o.Learned(job); ok {
-			return c, "learned from earlier runs of this job", nil
-		}
-	}
 	return o.DefaultClass, "the default, because the job sets no class", nil
 }
 

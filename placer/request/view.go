@@ -24,8 +24,6 @@ type Options struct {
 	// DefaultPreempt decides for batch jobs without pal_preempt, by namespace and class, whether
 	// the placer may stop them; nil means no. from is the configuration key that decides.
 	DefaultPreempt func(namespace string, class pal.AppClass) (may bool, from string)
-	// Learned returns the class learned for a job that sets no class; nil: no classes are learned.
-	Learned func(*api.Job) (pal.AppClass, bool)
 	// Runs returns the recorded runs of jobs with the same name and number of GPUs; nil: none.
 	Runs func(job *api.Job, gpus int) queue.PastRuns
 	// Slower returns [pal.Sharing.Slower] for a queued or running job; nil: unknown for all jobs.

@@ -4,7 +4,6 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -84,23 +83,15 @@ func (s Shards[T, V]) read(ctx context.Context, paths []string) (v V, err error)
 // variable. Nomad refuses to return the variable if the caller lacks the permission, even if the
 // variable does not exist.
 func (s Shards[T, V]) ReadOrRefused(ctx context.Context) (V, error) {
-	v, _, err := s.ReadNewest(ctx)
-	return v, err
-}
-
-// ReadNewest is like ReadOrRefused, and also returns the paths of the existing shards. The shard
-// that was written last comes first. If only reading fails, the paths are valid.
-func (s Shards[T, V]) ReadNewest(ctx context.Context) (v V, newest []string, err error) {
 	vars, err := s.list(ctx)
 	if err == nil && len(vars) == 0 {
 		_, err = s.nomad.ReadVariable(ctx, s.prefix+"/0000")
 	}
 	if err != nil {
-		return v, nil, err
+		var none V
+		return none, err
 	}
-	v, err = s.read(ctx, pathsOf(vars))
-	slices.SortStableFunc(vars, func(a, b *api.VariableMetadata) int { return cmp.Compare(b.ModifyIndex, a.ModifyIndex) })
-	return v, pathsOf(vars), err
+	return s.read(ctx, pathsOf(vars))
 }
 
 // Write makes the shards hold the value v, and nothing else. Write writes only the shards that have

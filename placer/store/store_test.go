@@ -389,18 +389,11 @@ func TestUnreadable(t *testing.T) {
 		}
 		return 0, err
 	}
-	d, q, f, h, class := s.Decision(k), s.Quarantine(), s.Failures(), s.Heartbeat(), s.Class(k)
+	d, q, f, h := s.Decision(k), s.Quarantine(), s.Failures(), s.Heartbeat()
 	check("decision", d.Path, func() (int, error) { v, err := d.Read(ctx); return one(v.There, err) }, func() error { return d.Write(ctx, recordOf(1)) }, 0)
 	check("quarantine", q.Path, func() (int, error) { v, err := q.Read(ctx); return one(v.There, err) }, func() error { return q.Write(ctx, nil) }, 0)
 	check("failures", f.Path, func() (int, error) { v, err := f.Read(ctx); return one(v.There, err) }, func() error { return f.Write(ctx, Failures{}) }, 0)
 	check("heartbeat", h.Path, func() (int, error) { v, err := h.Read(ctx); return one(v.There, err) }, func() error { return h.Write(ctx, Heartbeat{}) }, 0)
-	other := Class{Job: cluster.JobKey{Namespace: "default", ID: "other"}}
-	other.Verdict.Class = "B"
-	check("classes", class.Path, func() (int, error) { cs, err := s.Classes().Read(ctx); return len(cs), err }, func() error {
-		mine := other
-		mine.Job = k
-		return errors.Join(class.Write(ctx, mine), s.Class(other.Job).Write(ctx, other))
-	}, 1)
 	runs, lab := s.RunTimes(), s.Measurements("lab")
 	check("run times", "nomad-pal/history/0", func() (int, error) { rs, err := runs.Read(ctx); return len(rs), err }, func() error { return runs.Write(ctx, runsOf(40, 1)) }, 36)
 	check("measurements", "nomad-pal/measurements/lab/0001", func() (int, error) { ms, err := lab.Read(ctx); return len(ms), err }, func() error { return lab.Write(ctx, samplesOf(1024, 1)) }, 512)

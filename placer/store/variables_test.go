@@ -24,7 +24,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/nomad-pal/nomad-pal/pal"
-	"github.com/nomad-pal/nomad-pal/pal/classify"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
@@ -219,32 +218,6 @@ func TestMeasurementsFit(t *testing.T) {
 	}
 }
 
-func TestClasses(t *testing.T) {
-	server, s := newStore(t)
-	k := cluster.JobKey{Namespace: "ml", ID: "train/nightly ü"}
-	v := s.Class(k)
-	want := Class{k, classify.Verdict{Class: "C", Reason: "85 % of the memory bandwidth"},
-		classify.Features{Readings: 22, Power: 0.55, PowerCap: math.NaN(), Compute: 0.03, Memory: 0.85}}
-	if err := v.Write(t.Context(), want); err != nil {
-		t.Fatal(err)
-	}
-	is, err := v.Read(t.Context())
-	if diff := cmp.Diff(want, is.Of, cmpopts.EquateNaNs()); diff != "" || err != nil {
-		t.Errorf("%v (-want +got)\n%s", err, diff)
-	}
-	server.SetVariable("default", "nomad-pal/classes/ml/odd", items{"job": "odd", "class": "Z"})
-	all, err := s.Classes().Read(t.Context())
-	if diff := cmp.Diff([]Class{want}, all, cmpopts.EquateNaNs()); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
-	}
-	if want := `reading variable "nomad-pal/classes/ml/odd": the stored class of job "odd": application class "Z" is unknown`; !Unreadable(err) || !strings.Contains(err.Error(), want) {
-		t.Errorf("error %v, want %q", err, want)
-	}
-	if fs := FeaturesOf(all); len(fs) != 1 || fs[0].Readings != 22 {
-		t.Errorf("features %+v", fs)
-	}
-}
-
 // Data of each kind is read back unchanged.
 func TestRoundTrip(t *testing.T) {
 	text, word := rapid.String(), rapid.StringMatching(`[A-Za-z0-9.:/-]{1,40}`)
@@ -269,12 +242,6 @@ func TestRoundTrip(t *testing.T) {
 		},
 		"heartbeat": func(t *rapid.T, s Store) {
 			same(t, s.Heartbeat(), Heartbeat{Agent: text.Draw(t, "agent"), Address: text.Draw(t, "address"), Since: at.Draw(t, "since"), Trouble: text.Draw(t, "trouble")})
-		},
-		"class": func(t *rapid.T, s Store) {
-			k := cluster.JobKey{Namespace: text.Draw(t, "namespace"), ID: text.Draw(t, "id")}
-			sixDigits := func(what string) float64 { return math.Round(share.Draw(t, what)*1e5) / 1e5 }
-			same(t, s.Class(k), Class{k, classify.Verdict{Class: "B", Reason: text.Draw(t, "reason")},
-				classify.Features{Readings: rapid.Int().Draw(t, "readings"), Power: math.NaN(), PowerCap: sixDigits("cap"), Compute: sixDigits("compute"), Memory: sixDigits("memory")}})
 		},
 		"run times": func(t *rapid.T, s Store) {
 			sameShards(t, s.RunTimes(), rapid.SliceOfNDistinct(rapid.Custom(func(t *rapid.T) queue.RunTimes {
@@ -341,12 +308,11 @@ func FuzzAnyContent(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text, more string) {
 		_, s := newStore(t)
 		k := cluster.JobKey{Namespace: "default", ID: "j"}
-		d, q, fs, h, class := s.Decision(k), s.Quarantine(), s.Failures(), s.Heartbeat(), s.Class(k)
+		d, q, fs, h := s.Decision(k), s.Quarantine(), s.Failures(), s.Heartbeat()
 		again(t, d.Path, items{"decision": text}, s, varRead(d), d.Write)
 		again(t, q.Path, items{"json": text}, s, varRead(q), q.Write)
 		again(t, fs.Path, items{"json": text, "dropped": more}, s, varRead(fs), fs.Write)
 		again(t, h.Path, items{"json": text}, s, varRead(h), h.Write)
-		again(t, class.Path, items{"class": "A", "job": text, "readings": more, "power": more, "reason": text}, s, varRead(class), class.Write)
 		again(t, "nomad-pal/history/3", items{"runs": text}, s, s.RunTimes().Read, s.RunTimes().Write)
 		again(t, measurementsPrefix+"/lab/0000", items{"csv": text}, s, s.Measurements("lab").Read, s.Measurements("lab").Write)
 		again(t, "nomad-pal/profile/0000", items{"data": text, "of": "1", "shard": "0", "sha256": more, "version": more}, s, s.Profile().Read, s.Profile().Write)

@@ -15,27 +15,22 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
-	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 var helpClassify = help("classify [options] <job>", `
 Watches the GPUs of a running job through the device plugin's statistics and
 reports its application class, and why. A: limited by the power cap, or always
 using the compute units. B: in between. C: streams memory. D: accesses memory at
-random. At first, fixed thresholds decide. Once at least 20 stored jobs (-save) form three
-distinct groups, of the classes A, B and C, a job gets the class of the nearest group;
-class D then comes only from the job's author (pal_class). Watch the job after its start-up,
-when it does its usual work.
+random. Prints the line to write into the job. Watch the job after its start-up, when
+it does its usual work.
 
 Classify Options:
 
   -for=<duration>          How long to watch. Default: 1m. The plugin publishes a
                            new reading every collection_interval (client telemetry).
-  -save                    Store the class and the readings in the cluster. The job's
-                           next runs (nomad-pal run -learned) and the classification of other jobs use them.
 `, examples(
 	"Which class is my job?", "nomad-pal classify train",
-	"Store the class for the job's next runs:", "nomad-pal classify -save -for 5m train",
+	"Watch it for longer:", "nomad-pal classify -for 5m train",
 ), outputOptions, generalOptions)
 
 // classified is what nomad-pal classify prints with -json.
@@ -45,7 +40,6 @@ type classified struct {
 	GPUs      []string            `json:"gpus"`              // ids of the GPUs that were watched
 	Readings  int                 `json:"readings"`          // number of readings of GPUs at work
 	Verdict   *classify.Verdict   `json:"verdict,omitempty"` // the class; nil if Missing is set
-	JudgedBy  string              `json:"judged_by"`         // "thresholds", or "comparison with <n> remembered jobs"
 	Missing   string              `json:"missing,omitempty"` // why there is no class
 	Medians   map[string]*float64 `json:"medians"`           // the median of each statistic; null if unknown
 }
@@ -53,7 +47,6 @@ type classified struct {
 func runClassify(b *base, args []string) int {
 	fs := b.flags("classify")
 	length := fs.Duration("for", time.Minute, "")
-	save := fs.Bool("save", false, "")
 	rest, ok := b.parse(fs, args, 1)
 	if !ok {
 		return 1
@@ -74,42 +67,13 @@ func runClassify(b *base, args []string) int {
 	f := classify.Summarize(readings)
 	out.Readings = f.Readings
 	out.Medians = map[string]*float64{"power_cap": known(f.PowerCap), "power": known(f.Power), "compute": known(f.Compute), "memory": known(f.Memory)}
-	v, ok := judge(b, client, f, &out)
+	v, ok := classify.ByThresholds(f)
 	if ok {
 		out.Verdict = &v
 	} else {
 		out.Missing = v.Reason
 	}
-	name := ""
-	if ok && *save {
-		if name, err = saveClass(b, client, k, store.Class{Verdict: v, Features: f}); err != nil {
-			return b.fail(err)
-		}
-	}
-	return printClassified(b, out, name)
-}
-
-// saveClass stores the class under the name that the job shares with its next runs, and returns the
-// name.
-func saveClass(b *base, client *nomad.Client, k cluster.JobKey, c store.Class) (name string, err error) {
-	job, err := client.Job(b.ctx, k)
-	if err != nil {
-		return "", fmt.Errorf("saving the class of job %q: %w", k.ID, err)
-	}
-	c.Job = cluster.NameOf(job)
-	return c.Job.ID, store.In(client).Class(c.Job).Write(b.ctx, c)
-}
-
-// judge finds the job's class by comparison with remembered jobs, or by thresholds if too few jobs
-// are remembered.
-func judge(b *base, client *nomad.Client, f classify.Features, out *classified) (classify.Verdict, bool) {
-	known, err := store.In(client).Classes().Read(b.ctx)
-	if err != nil {
-		fmt.Fprintf(b.io.err, "Some classified jobs are not used for comparison: %v\n", err)
-	}
-	v, by, ok := classify.Judge(store.FeaturesOf(known), f)
-	out.JudgedBy = by
-	return v, ok
+	return printClassified(b, out)
 }
 
 // watchGPUs collects the plugin's readings for the given length of time. It takes each reading
@@ -162,9 +126,8 @@ func known(x float64) *float64 {
 	return &x
 }
 
-// printClassified prints the classification of a job. saved is the name under which the class was
-// stored; "" if it was not stored.
-func printClassified(b *base, out classified, saved string) int {
+// printClassified prints the classification of a job.
+func printClassified(b *base, out classified) int {
 	code := 0
 	if out.Verdict == nil {
 		code = 1
@@ -185,12 +148,8 @@ func printClassified(b *base, out classified, saved string) int {
 	if !out.Verdict.Sure {
 		sure = "uncertain: the job is near a boundary between classes, or the GPU reports too few statistics"
 	}
-	b.pairs(append(rows, row("Application class", string(out.Verdict.Class)), row("Because", out.Verdict.Reason), row("Judged by", out.JudgedBy), row("How sure", sure)))
-	if saved != "" {
-		b.printf("\nStored for %q. Runs with -learned use the class.\n", saved)
-	} else {
-		b.printf("\nTo use this class: meta { pal_class = %q }\n", out.Verdict.Class)
-	}
+	b.pairs(append(rows, row("Application class", string(out.Verdict.Class)), row("Because", out.Verdict.Reason), row("How sure", sure)))
+	b.printf("\nTo use this class: meta { pal_class = %q }\n", out.Verdict.Class)
 	return code
 }
 

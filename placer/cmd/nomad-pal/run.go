@@ -25,7 +25,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
-	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 var helpRun = help("run [options] <jobspec>", `
@@ -57,8 +56,6 @@ Run Options:
                            job is new. nomad-pal plan shows the index.
   -output                  Print the job as it would be sent, with its gate, as JSON, and
                            register nothing.
-  -learned                 If the job has neither pal_class nor pal_app, add the class that
-                           nomad-pal classify -save has stored.
 `, examples(
 	"Run a job, and watch until it runs:", "nomad-pal run train.nomad.hcl",
 	"Submit the job, and do not wait for its start:", "nomad-pal run -detach -var gpus=8 train.nomad.hcl",
@@ -70,7 +67,6 @@ func runRun(b *base, args []string) int {
 	detach := fs.Bool("detach", false, "")
 	output := fs.Bool("output", false, "")
 	checkIndex := fs.String("check-index", "", "")
-	learned := fs.Bool("learned", false, "")
 	rest, ok := b.parse(fs, args, 1)
 	if !ok {
 		return 1
@@ -90,11 +86,6 @@ func runRun(b *base, args []string) int {
 	client, err := b.client()
 	if err != nil {
 		return b.fail(err)
-	}
-	if *learned {
-		if err := useLearned(b, client, job); err != nil {
-			return b.fail(err)
-		}
 	}
 	if err := sayUser(b, client, job); err != nil {
 		return b.fail(err)
@@ -229,23 +220,6 @@ func notTaken(err error) string {
 		return "does not register jobs (its http block lacks register = true)"
 	}
 	return fmt.Sprintf("did not accept the job (%v)", err)
-}
-
-// useLearned adds the application class that is stored for the job's name, if its author gives
-// none.
-func useLearned(b *base, client *nomad.Client, job *api.Job) error {
-	h, err := rewrite.ParseHints(job)
-	if err != nil || h.Class != "" || h.App != "" {
-		return err
-	}
-	is, err := store.In(client).Class(cluster.NameOf(job)).Read(b.ctx)
-	if err != nil || !is.There {
-		return err
-	}
-	v := is.Of.Verdict
-	job.SetMeta("pal_class", string(v.Class))
-	fmt.Fprintf(b.io.err, "Application class %s, stored from an earlier run: %s\n", v.Class, v.Reason)
-	return nil
 }
 
 // gateForRun adds the gate to a job with GPUs. gateForRun returns an error if no placer could serve

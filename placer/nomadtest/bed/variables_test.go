@@ -60,7 +60,7 @@ func TestNonsenseInVariables(t *testing.T) {
 		nonsense := func() {
 			for path, item := range map[string]string{
 				"quarantine": "json", "failures": "json", "history/0": "runs", "history/3": "runs", "profile/0000": "data",
-				"decisions/default/a": "decision", "classes/default/a": "class", "measurements/x/0000": "csv",
+				"decisions/default/a": "decision", "measurements/x/0000": "csv",
 			} {
 				w.Nomad.SetVariable("default", "nomad-pal/"+path, map[string]string{item: `{"until": [7`})
 			}
