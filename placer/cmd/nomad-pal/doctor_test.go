@@ -14,10 +14,35 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
+
+// profileMade returns a function that stores a profile of two GPUs, made at
+// this time.
+func (c *testCluster) profileMade(version int, at time.Time) func() {
+	return func() {
+		var samples []profile.Sample
+		for n := range 2 {
+			for k := range 4 {
+				for _, app := range pal.AppClasses() {
+					samples = append(samples, profile.Sample{GPU: fmt.Sprintf("GPU-%d-%d", n, k), Model: "NVIDIA H200", App: app, Time: 1})
+				}
+			}
+		}
+		p, err := profile.Build(samples, profile.DefaultOptions(), nil)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		p.Created, p.Version = at.UTC().Format(time.RFC3339), version
+		if err := store.In(c.client("")).Profile().Write(c.t.Context(), p); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
 
 // verdicts are doctor's verdicts, by check.
 func (c *testCluster) verdicts(args ...string) (int, map[string]query.Verdict) {

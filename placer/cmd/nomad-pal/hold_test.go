@@ -4,6 +4,7 @@
 package main
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -398,6 +399,14 @@ func TestMine(t *testing.T) {
 		t.Errorf("%d %s", code, said)
 	}
 }
+
+// plannedJob is a jobspec with additional lines for the job, its group and its task's
+// resources.
+func plannedJob(id, ofJob, ofGroup, device string) string {
+	return fmt.Sprintf("job %q {\n  type = \"batch\"\n%s  group \"g\" {\n%s    task \"t\" {\n      driver = \"raw_exec\"\n      config {\n        command = \"true\"\n      }\n      resources {\n%s      }\n    }\n  }\n}\n", id, ofJob, ofGroup, device)
+}
+
+func gpuBlock(name, in string) string { return fmt.Sprintf("device %q {\n%s}\n", name, in) }
 
 // An array and its runs belong to the user that the array names. status shows the user's array in
 // one line. cancel also stops the array itself, so that the array starts no further runs.
