@@ -4,6 +4,8 @@
 package agent
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -14,6 +16,18 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
+
+// TestWholeQueries: a query that cannot be parsed is refused. net/http would drop the filter.
+func TestWholeQueries(t *testing.T) {
+	h := wholeQueries(http.NotFoundHandler())
+	for ask, want := range map[string]int{"namespace=default;state=waiting": 400, "state=%zz": 400, "state=waiting&class=B": 404, "state=a%3Bb": 404, "": 404} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v1/queue?"+ask, nil))
+		if w.Code != want {
+			t.Errorf("%q: status %d, want %d: %s", ask, w.Code, want, w.Body)
+		}
+	}
+}
 
 func TestQueuePage(t *testing.T) {
 	at := func(n int) time.Time { return time.Unix(int64(n), 0) }

@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -110,7 +111,20 @@ func (s *server) handler() http.Handler {
 		mux.HandleFunc("POST /v1/jobs", s.serveRegister)
 		mux.HandleFunc("PUT /v1/jobs", s.serveRegister)
 	}
-	return s.forwardIfStandby(mux)
+	return wholeQueries(s.forwardIfStandby(mux))
+}
+
+// wholeQueries refuses requests whose query cannot be parsed, such as one with a semicolon.
+// Otherwise net/http would drop the faulty parameter in silence, and the answer would be that of
+// another question.
+func wholeQueries(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := url.ParseQuery(r.URL.RawQuery); err != nil {
+			http.Error(w, fmt.Sprintf("parsing the query %.200q: %v", r.URL.RawQuery, err), http.StatusBadRequest)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // judged returns the caller if the given check allows the request, and otherwise refuses the

@@ -24,9 +24,9 @@ func NoGPUs(job *api.Job) string {
 	case 0:
 		return "the job requests no GPUs"
 	case 1:
-		return fmt.Sprintf("the job requests no GPUs: its device %s is not a GPU", names[0])
+		return fmt.Sprintf("the job requests no GPUs: its device %s is not a GPU that the placer serves", names[0])
 	}
-	return fmt.Sprintf("the job requests no GPUs: its devices %s are not GPUs", strings.Join(names, ", "))
+	return fmt.Sprintf("the job requests no GPUs: its devices %s are not GPUs that the placer serves", strings.Join(names, ", "))
 }
 
 // MistypedDevices returns a warning about devices of a job that look like GPUs, but that the placer
@@ -53,16 +53,15 @@ func question(device string) string {
 	return ""
 }
 
-// meantGPU returns the correct spelling of a misspelled request for GPUs, or of one with another
-// vendor's name; "" for other devices. A name without a vendor may be a GPU's model. If the
-// vendor's name is not similar to nvidia, the type must begin with gpu, because a TPU is not a
-// misspelled GPU.
+// meantGPU returns the correct spelling of a misspelled request for GPUs; "" for other devices. A
+// name without a vendor may be a GPU's model. A name with another vendor is not misspelled: Nomad
+// places GPUs of other vendors.
 func meantGPU(device string) string {
 	parts := strings.SplitN(device, "/", 3)
 	for i := range min(2, len(parts)) {
 		parts[i] = strings.ToLower(parts[i])
 	}
-	if len(parts) > 1 && nearest.Name(parts[0], []string{attr.Vendor}) == "" && !strings.HasPrefix(parts[1], attr.Type) {
+	if len(parts) > 1 && nearest.Name(parts[0], []string{attr.Vendor}) == "" {
 		return ""
 	}
 	meant := attr.Vendor + "/" + attr.Type

@@ -247,7 +247,7 @@ func TestRunUnschedulable(t *testing.T) {
 		t.Errorf("huge: %d %s%s", code, out, said)
 	}
 	cpu := strings.Replace(jobText("default", "cpu", 1), "nvidia/gpu", "vendor/fpga", 1)
-	if code, out, said := c.reads(cpu, "plan", "-"); code != 0 || !strings.Contains(out, `the job requests no GPUs: its device "vendor/fpga" is not a GPU, so the placer leaves the job to Nomad`) {
+	if code, out, said := c.reads(cpu, "plan", "-"); code != 0 || !strings.Contains(out, `the job requests no GPUs: its device "vendor/fpga" is not a GPU that the placer serves, so the placer leaves the job to Nomad`) {
 		t.Errorf("plan: %d %s%s", code, out, said)
 	}
 	gated := strings.Replace(cpu, "batch\"", "batch\"\n  constraint {\n    attribute = \"${meta.pal_gate}\"\n    value = \"open\"\n  }", 1)
@@ -265,7 +265,7 @@ func TestRunUnschedulable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if code, out, said := c.does("explain", "cpu"); code != 0 || !strings.Contains(out, `the job requests no GPUs: its device "vendor/fpga" is not a GPU; no task has a device block "gpu"`) {
+	if code, out, said := c.does("explain", "cpu"); code != 0 || !strings.Contains(out, `the job requests no GPUs: its device "vendor/fpga" is not a GPU that the placer serves; no task has a device block "gpu"`) {
 		t.Errorf("explain: %d %s%s", code, out, said)
 	}
 }
@@ -294,7 +294,7 @@ func TestMistypedDevice(t *testing.T) {
 	c := newCluster(t)
 	t.Setenv("NOMAD_PAL_ADDR", c.agent("", "http {\n  bind_port = 0\n}\n"))
 	jobs := c.client("").API().Jobs()
-	for i, device := range []string{"nvidia/gpus", "nvdia/gpu", "tesla", "amd/gpu"} {
+	for i, device := range []string{"nvidia/gpus", "nvdia/gpu", "tesla"} {
 		name := fmt.Sprintf("typo-%d", i)
 		text := strings.Replace(jobText("default", name, 1), "nvidia/gpu", device, 1)
 		want := fmt.Sprintf("%q (did you mean \"nvidia/gpu\"?)", device)
@@ -317,7 +317,7 @@ func TestMistypedDevice(t *testing.T) {
 			}
 		}
 	}
-	for _, other := range []string{"intel/fpga", "google/tpu", "usb/046d/c52b"} {
+	for _, other := range []string{"intel/fpga", "google/tpu", "usb/046d/c52b", "amd/gpu"} {
 		text := strings.Replace(jobText("default", "other", 1), "nvidia/gpu", other, 1)
 		if code, out, said := c.reads(text, "run", "-detach", "-"); code != 0 || said != "" {
 			t.Errorf("%s: %d %s%s", other, code, out, said)
