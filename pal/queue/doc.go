@@ -119,9 +119,8 @@
 //
 // The Queue predicts the distribution of a gang's remaining run time. The prediction uses the
 // user's estimate or, without an estimate, finished runs of the same name. Runs whose submission is
-// close in time to the gang's count most. While the gang runs, its reports of progress count too
-// ([Queue.Reported]). The order [Adaptive] sorts preemptible gangs by the Gittins index of that
-// distribution, and other gangs by its mean.
+// close in time to the gang's count most. The order [Adaptive] sorts preemptible gangs by the
+// Gittins index of that distribution, and other gangs by its mean.
 //
 // The queue predicts a range for the start of a waiting gang, from the waits of similar gangs.
 // Eight of ten gangs should start within their range; docs/results shows how many did on real

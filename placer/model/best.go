@@ -53,7 +53,7 @@ func idle(c *pal.Cluster) *pal.Cluster {
 
 // referEstimates tells the queue on which GPUs the estimates of its gangs count, after the nodes
 // have changed.
-func (m *Model) referEstimates() {
+func referEstimates(m *Model) {
 	m.Queue.ReferEstimates(func(id string, g pal.Gang) float64 {
 		if m.ByID(id) == nil {
 			return 0

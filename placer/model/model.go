@@ -143,7 +143,7 @@ func (m *Model) At(t *Tracked) pal.Placement {
 // serve. All of them use their tenant's GPUs.
 func (m *Model) CountOutside() {
 	held := map[queue.Payer]queue.Held{}
-	m.eachHolder(func(k cluster.JobKey, by queue.Payer, gpus float64) {
+	eachHolder(m, func(k cluster.JobKey, by queue.Payer, gpus float64) {
 		if m.Queue.Counts(k.String()) {
 			return
 		}
@@ -178,7 +178,7 @@ type NamespaceHolds struct {
 // HeldByNamespace returns what the jobs of each namespace hold.
 func (m *Model) HeldByNamespace() map[string]NamespaceHolds {
 	held := map[string]NamespaceHolds{}
-	m.eachHolder(func(k cluster.JobKey, by queue.Payer, gpus float64) {
+	eachHolder(m, func(k cluster.JobKey, by queue.Payer, gpus float64) {
 		h := held[by.Tenant]
 		h.GPUs += gpus
 		if m.Jobs[k] == nil && m.State.Jobs[k] != nil {
@@ -190,7 +190,7 @@ func (m *Model) HeldByNamespace() map[string]NamespaceHolds {
 }
 
 // eachHolder calls f for each job that holds GPUs, in the order of the keys.
-func (m *Model) eachHolder(f func(cluster.JobKey, queue.Payer, float64)) {
+func eachHolder(m *Model, f func(cluster.JobKey, queue.Payer, float64)) {
 	for _, k := range m.View.Holders() {
 		by := queue.Payer{Tenant: k.Namespace}
 		if t := m.Jobs[k]; t != nil {

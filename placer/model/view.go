@@ -91,7 +91,7 @@ func (m *Model) rebase() {
 		}
 		return r.Full(), m.View.Running(r, m.View.Holds(t.Key))
 	})
-	m.referEstimates()
+	referEstimates(m)
 }
 
 // Reconsider tells the queue which nodes can serve which gang. Call Reconsider after nodes were
@@ -109,7 +109,7 @@ func (m *Model) Reconsider() {
 		}
 		return now
 	})
-	m.referEstimates()
+	referEstimates(m)
 }
 
 // RequestOf returns what a job requests. The request of a waiting gang excludes nodes on which
