@@ -135,7 +135,7 @@ func (b *Backend) connect() error {
 	}
 	b.up, b.wasUp, b.loaded = true, true, cmp.Or(load, b.driverLoad()) // initializing may have loaded the module
 	b.inits++
-	b.file = b.onDisk()
+	b.file = onDisk(b.path)
 	b.symbols = newSymbols(b.lookup)
 	driver, _ := value(&reader{sym: b.symbols}, "nvmlSystemGetDriverVersion", b.lib.SystemGetDriverVersion)
 	b.overruns = overruns(driver)
@@ -229,10 +229,9 @@ type libraryFile struct {
 	version       string // of the driver, from the file's name; "" if unknown
 }
 
-// onDisk returns the library's file as it is on disk now. It does not compare with the inodes in
+// onDisk returns the file of a library, by path or name, as it is on disk now. It does not compare with the inodes in
 // /proc/self/maps, because on an overlay file system these differ from those of the same files.
-func (b *Backend) onDisk() (f libraryFile) {
-	path := b.path
+func onDisk(path string) (f libraryFile) {
 	if !strings.Contains(path, "/") {
 		path = besides("/proc/self/maps", path)
 	}
@@ -268,7 +267,7 @@ func besides(maps, library string) string {
 func (b *Backend) outdated() bool {
 	b.conn.RLock()
 	defer b.conn.RUnlock()
-	now := b.onDisk()
+	now := onDisk(b.path)
 	if b.file == (libraryFile{}) || now == b.file {
 		return false
 	}
