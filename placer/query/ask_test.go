@@ -95,7 +95,7 @@ func TestEstimateDoesNotEndTheWait(t *testing.T) {
 		w.AddNodes(2, 4)
 		w.StartPlacer()
 		for i := range 2 {
-			w.Submit(bed.Gang{Name: fmt.Sprint("half-", i), GPUs: 2, Runs: 10 * time.Hour, Change: func(j *api.Job) {
+			w.Submit(bed.Gang{Name: fmt.Sprint("half-", i), GPUs: 2, Runs: 10 * time.Hour, Meta: map[string]string{"pal_duration": "2m"}, Change: func(j *api.Job) {
 				j.Constraints = append(j.Constraints, &api.Constraint{LTarget: "${node.unique.name}", Operand: "=", RTarget: fmt.Sprint("node-", i)})
 			}})
 		}

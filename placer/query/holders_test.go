@@ -33,7 +33,7 @@ func TestHolders(t *testing.T) {
 		w.ExpectRunning("known", 10*time.Second)
 		w.Submit(bed.Gang{Name: "unknown", GPUs: 3, Runs: 10 * time.Hour})
 		w.ExpectRunning("unknown", 10*time.Second)
-		w.Submit(bed.Gang{Name: "waits", Members: 5, GPUs: 1, Runs: time.Hour})
+		w.Submit(bed.Gang{Name: "waits", Members: 5, GPUs: 1, Runs: time.Hour, Meta: map[string]string{"pal_duration": "2h"}})
 		w.RunFor(time.Minute)
 		s := snapshot(w)
 		k := cluster.JobKey{Namespace: "default", ID: "waits"}
@@ -135,7 +135,7 @@ func TestFartherApart(t *testing.T) {
 		p := w.StartPlacer()
 		defer beating(w, "agent", p.Vitals)()
 		for _, name := range []string{"one", "other"} {
-			w.Submit(bed.Gang{Name: name, GPUs: 3, Runs: time.Hour})
+			w.Submit(bed.Gang{Name: name, GPUs: 3, Runs: time.Hour, Meta: map[string]string{"pal_duration": "5m"}})
 			w.ExpectRunning(name, 10*time.Second)
 		}
 		w.Submit(bed.Gang{Name: "near", Members: 2, GPUs: 1, Runs: time.Hour, Meta: map[string]string{"pal_locality": "node"}})
