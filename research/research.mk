@@ -45,11 +45,6 @@ sim-users: studies ## Simulate what users gain from estimates and checkpoints, o
 sim-placement: studies ## Simulate placement policies in pairs, under the same queue: what choosing GPUs by speed is worth; writes docs/results/placement.{md,csv} (ten minutes; with PAL_DATA also Philly's jobs and the PAL paper's 32 GPUs; SIM_PLACEMENT_ARGS="-only 'sia on longhorn' -share 0.1": some cells, with a tenth of the pairs)
 	$(STUDIES)/simplacement -md docs/results/placement.md $(SIM_PLACEMENT_ARGS)
 
-.PHONY: sim-models
-sim-models: studies ## Simulate choices of the GPU model for each job, with speeds that others measured; writes docs/results/models.{md,csv} (needs PAL_DATA; minutes)
-	$(PAL_DATA_SET)
-	$(STUDIES)/simmodels -md docs/results/models.md $(SIM_MODELS_ARGS)
-
 .PHONY: sim-traces
 sim-traces: studies ## Simulate every policy on every trace under PAL_DATA, by load and population; writes docs/results/sim-traces.{md,csv,json} (hours; continues an interrupted run of the same queue; SIM_TRACES_ARGS="-only Sia -again '^ours'": only Sia's traces, and only our policies again)
 	$(STUDIES)/simtraces -runs build/sim-traces-$(lastword $(QUEUE_OF)).jsonl -version "$(QUEUE_OF)" -md docs/results/sim-traces.md -csv docs/results/sim-traces.csv -json docs/results/sim-traces.json $(SIM_TRACES_ARGS)

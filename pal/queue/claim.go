@@ -51,7 +51,7 @@ func (e *entry) endOn(pl pal.Placement, at time.Duration) time.Duration {
 }
 
 // enter adds a claim to the Queue.
-func (q *Queue) enter(c *claim) {
+func enter(q *Queue, c *claim) {
 	q.claims = append(q.claims, c)
 	c.by.claim = c
 	for _, v := range c.victims {

@@ -166,7 +166,7 @@ func (p *pass) takeFrom(c *claim, victims []*entry, ask func(v *entry, wanted ma
 		return false
 	}
 	p.displace(c.placement, nil)
-	p.enter(c)
+	enter(p.Queue, c)
 	p.decided++
 	p.holdToEnd(c.placement)
 	return true
