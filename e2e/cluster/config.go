@@ -59,7 +59,7 @@ func (a *Agent) common(c *Cluster) object {
 		"log_level":            "INFO",
 		"leave_on_interrupt":   false,
 		"leave_on_terminate":   false,
-		"consul": object{"auto_advertise": false, "client_auto_join": false, "server_auto_join": false},
+		"consul":               object{"auto_advertise": false, "client_auto_join": false, "server_auto_join": false},
 		// The default of 1 s keeps a core busy if many agents share a machine.
 		"telemetry": object{"collection_interval": "5s"},
 		"ui":        object{"enabled": false},

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"os/signal"
 	"slices"
@@ -125,11 +126,31 @@ func shell(b *base, v shellJob, meta, command []string) int {
 		b.fail(err)
 		return 2
 	}
-	if _, err := register(b, client, gated, &api.RegisterOptions{EnforceIndex: true}); err != nil {
+	ended, err := endedIndex(b, client, job)
+	if err != nil {
+		return b.fail(err)
+	}
+	if _, err := register(b, client, gated, &api.RegisterOptions{EnforceIndex: true, ModifyIndex: ended}); err != nil {
 		return notRegistered(b, client, job, err) // without an answer, the job may run; it ends without heartbeats
 	}
 	defer endShell(b, client, job)
 	return attend(b, a, v, cluster.KeyOf(job), command)
+}
+
+// endedIndex returns the modify index of an ended job with the session's name, or 0 if there is none.
+// A registration with this index replaces the ended job, but no job that runs or waits.
+func endedIndex(b *base, client *nomad.Client, job *api.Job) (uint64, error) {
+	q := (&api.QueryOptions{Namespace: *job.Namespace}).WithContext(b.ctx)
+	was, _, err := client.API().Jobs().Info(*job.ID, q)
+	switch {
+	case nomad.StatusOf(err) == http.StatusNotFound:
+		return 0, nil
+	case err != nil:
+		return 0, fmt.Errorf("reading job %q: %w", *job.ID, err)
+	case *was.Status == "dead":
+		return *was.JobModifyIndex, nil
+	}
+	return 0, nil
 }
 
 // shellDriver returns docker for an image; otherwise raw_exec if a client has it, or else exec.

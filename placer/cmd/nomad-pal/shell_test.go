@@ -159,3 +159,14 @@ func TestShellNamesItsUser(t *testing.T) {
 		t.Errorf("%v, %v", job.Meta, err)
 	}
 }
+
+// A session may have the name of a session that has ended.
+func TestShellAgain(t *testing.T) {
+	c := newCluster(t)
+	c.agent("", "http {\n  bind_port = 0\n}\n")
+	for range 2 {
+		if code, _, said := c.does(strings.Fields("shell -job huge -gpus 5")...); code != 2 || !strings.Contains(oneLine(said), "huge can never start here as written") {
+			t.Errorf("%d %s", code, said)
+		}
+	}
+}
