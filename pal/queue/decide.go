@@ -16,6 +16,7 @@ type pass struct {
 	decided int       // number of starts and claims
 	heads   []*tenant // tenants with gangs that the walk still has to try, sorted
 	sorted  int       // value of decided when heads was last sorted
+	ending  []*entry  // gangs that stop for no other gang, see fitsOnceOthersEnd; nil: not searched yet
 }
 
 // at returns a planner for questions about the queue and the cluster at the time `now`. If a

@@ -16,11 +16,40 @@ import (
 // tries to reclaim the tenant's quota (see reclaim). Last, preemptFor combines these two steps, and
 // makes elastic gangs give back members. Gangs whose GPUs are not needed keep running.
 func (p *pass) preemptFor(e *entry) bool {
-	if !p.opt.Preempt || p.barring(e) != nil {
+	if !p.opt.Preempt || p.barring(e) != nil || p.fitsOnceOthersEnd(e) {
 		return false
 	}
 	level := p.level(e, p.now)
 	return p.stopEnough(e, p.victimsFor(e, level, level)) || p.reclaim(e) || p.stopAndShrink(e, level)
+}
+
+// fitsOnceOthersEnd reports whether a waiting gang fits as soon as gangs have ended that already stop,
+// but for no other gang: the user stopped them, or an earlier placer did. Then no further gang is
+// stopped for it. Each of these gangs counts for one waiting gang in a pass.
+func (p *pass) fitsOnceOthersEnd(e *entry) bool {
+	if p.ending == nil {
+		p.ending = []*entry{}
+		for _, v := range p.entries { // in any order: all of them end
+			if v.state == stopping && v.stopsFor == nil {
+				p.ending = append(p.ending, v)
+			}
+		}
+	}
+	if len(p.ending) == 0 {
+		return false
+	}
+	p.foreseeHead(e)
+	var back []func()
+	for _, v := range p.ending {
+		back = append(back, p.vacateMembers(v, len(v.target.Members), len(v.placement.Members)))
+	}
+	f, ok := p.backfill(e)
+	undoAll(back)
+	if ok {
+		on := setOf(f.Placement.GPUs())
+		p.ending = slices.DeleteFunc(p.ending, func(v *entry) bool { return touches(v.placement, on) })
+	}
+	return ok
 }
 
 // victimsFor returns the running gangs that can be stopped for the waiting gang e of the given

@@ -75,11 +75,6 @@ func (p *whatIf) taken(u int) bool {
 	return !gpu.Unhealthy && !gpu.Quarantined && !gpu.Unavailable
 }
 
-// allFree reports whether all GPUs of the placement are available.
-func (p *whatIf) allFree(pl pal.Placement) bool {
-	return !slices.ContainsFunc(pl.GPUs(), func(u int) bool { return !p.c.Available(u) })
-}
-
 // freeNow returns the GPUs that are available.
 func (p *whatIf) freeNow() []int {
 	free := make([]int, 0, p.c.FreeGPUs())

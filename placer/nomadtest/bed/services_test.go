@@ -175,7 +175,7 @@ func TestPlanOfAServiceDoesNotWait(t *testing.T) {
 		w.AddNodes(2, 2)
 		w.StartPlacer()
 		for _, name := range []string{"a", "b"} {
-			w.Submit(Gang{Name: name, Members: 1, GPUs: 1, Runs: time.Hour, Change: func(j *api.Job) {
+			w.Submit(Gang{Name: name, Members: 1, GPUs: 1, Runs: time.Hour, Meta: map[string]string{"pal_duration": "2m"}, Change: func(j *api.Job) {
 				j.Constraints = append(j.Constraints, &api.Constraint{LTarget: "${node.unique.name}", Operand: "=", RTarget: map[string]string{"a": "node-0", "b": "node-1"}[name]})
 			}})
 			w.ExpectRunning(name, 10*time.Second)
