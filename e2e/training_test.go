@@ -456,6 +456,7 @@ func trainsOn(m *trainer) {
 		return ""
 	})
 	m.untilSays("history -job=ranks -columns=job,stops -csv", "default/ranks,1") // a killed agent cannot count
+	m.knowsFailures()
 	if err := m.placer.Kill(); err != nil {
 		m.t.Fatal(err)
 	}
@@ -488,7 +489,7 @@ func (m *trainer) loseNode(name, job string) *cluster.Agent {
 	return client
 }
 
-// knowsWhy: history and events show how often the training was stopped, and why.
+// knowsWhy: history shows how often the training was stopped; events show what the agent did since its start.
 func (m *trainer) knowsWhy() {
 	m.t.Helper()
 	m.untilSays("history -job=ranks -columns=job,state,stops -csv", "default/ranks,complete,1")
@@ -496,7 +497,12 @@ func (m *trainer) knowsWhy() {
 	m.t.Logf("%s", out)
 	out, _ = m.pal("events", "-job=ranks")
 	m.t.Logf("%s", out)
-	out, _ = m.pal("events", "-failures", "-job=ranks")
+}
+
+// knowsFailures: events show why the training failed. A restart of the agent forgets them.
+func (m *trainer) knowsFailures() {
+	m.t.Helper()
+	out, _ := m.pal("events", "-failures", "-job=ranks")
 	m.t.Logf("%s", out)
 	mentions(m.t, out, "by signal 9 (killed)", "the node went down")
 }
