@@ -39,9 +39,11 @@ func measuredNode(n int) *api.Node {
 	node.Meta["rack"] = fmt.Sprintf("rack-%03d", n/nodesPerRack)
 	d := node.NodeResources.Devices[0]
 	var ms []attr.Measurement
+	indexes := map[string]int{}
 	for k, in := range d.Instances {
 		i := n*gpusPerNode + k
 		in.ID = gpuID(n, k)
+		indexes[in.ID] = k
 		if i%500 == 99 {
 			in.Healthy, in.HealthDescription = false, "XID 79"
 		}
@@ -55,7 +57,8 @@ func measuredNode(n int) *api.Node {
 		ms = append(ms, m)
 	}
 	text := attr.FormatMeasurements(ms)
-	d.Attributes[attr.Raw] = &api.Attribute{StringVal: &text}
+	numbers := attr.FormatIndexes(indexes)
+	d.Attributes[attr.Raw], d.Attributes[attr.Indexes] = &api.Attribute{StringVal: &text}, &api.Attribute{StringVal: &numbers}
 	if n == 1 {
 		accounts := attr.FormatAccounts(map[string]attr.Account{gpuID(n, 0): {Uncapped: true}})
 		d.Attributes[attr.Measuring] = &api.Attribute{StringVal: &accounts}
