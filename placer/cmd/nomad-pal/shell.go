@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net/http"
 	"os"
 	"os/signal"
 	"slices"
@@ -140,17 +139,14 @@ func shell(b *base, v shellJob, meta, command []string) int {
 // endedIndex returns the modify index of an ended job with the session's name, or 0 if there is none.
 // A registration with this index replaces the ended job, but no job that runs or waits.
 func endedIndex(b *base, client *nomad.Client, job *api.Job) (uint64, error) {
-	q := (&api.QueryOptions{Namespace: *job.Namespace}).WithContext(b.ctx)
-	was, _, err := client.API().Jobs().Info(*job.ID, q)
-	switch {
-	case nomad.StatusOf(err) == http.StatusNotFound:
-		return 0, nil
-	case err != nil:
+	was, err := client.Job(b.ctx, cluster.KeyOf(job))
+	if err != nil {
 		return 0, fmt.Errorf("reading job %q: %w", *job.ID, err)
-	case *was.Status == "dead":
-		return *was.JobModifyIndex, nil
 	}
-	return 0, nil
+	if was == nil || !cluster.Ended(was) {
+		return 0, nil
+	}
+	return *was.JobModifyIndex, nil
 }
 
 // shellDriver returns docker for an image; otherwise raw_exec if a client has it, or else exec.
