@@ -4,7 +4,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -177,7 +176,7 @@ func (s *stage) outcome(j replay.JobResult) string {
 			worst = max(worst, s.gpus.Score(id, j.Class))
 		}
 	}
-	model := slices.SortedFunc(maps.Keys(models), cmp.Compare[string])[0]
+	model := slices.Sorted(maps.Keys(models))[0]
 	if len(models) > 1 {
 		model = "both"
 	}
