@@ -13,8 +13,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/hashicorp/nomad/api"
-
 	"github.com/nomad-pal/nomad-pal/device-plugin/nvml/nvmltest"
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 	"github.com/nomad-pal/nomad-pal/e2e/cluster/clustertest"
@@ -234,31 +232,4 @@ func TestPluginWhoseDriverCrashes(t *testing.T) {
 	untilGPUs(t, c, node.Name, "healthy GPUs", func(got map[string]string) bool {
 		return got[box.uuid(0)] == "healthy" && got[box.uuid(1)] == "healthy"
 	})
-}
-
-// If a GPU gets another name while a task holds it, no other task gets this GPU. The GPU gets its
-// new name when the task ends.
-func TestPluginGPUIsRenamed(t *testing.T) {
-	onlyLong(t)
-	t.Parallel()
-	box := newGPUBox(t, nvmltest.H200(1), fmt.Sprintf("nomad {\n address = %q\n}", cluster.OwnAddress))
-	c := clustertest.Start(t, cluster.Options{HeartbeatTTL: cluster.NeverLost, Clients: []cluster.Client{box.Client}})
-	node := c.Clients()[0].Name
-	untilGPUs(t, c, node, "one GPU", gpuIs(box.uuid(0), "healthy"))
-	register(t, c, gpuJob("one", 1))
-	one := running(t, c, "one")
-	box.set("gpu0", "name", "NVIDIA H200 NVL")
-	untilGPUs(t, c, node, "a GPU that waits for its name", gpuIs(box.uuid(0), "name-change"))
-	register(t, c, gpuJob("two", 1))
-	if _, _, err := c.API().Jobs().Deregister("one", false, nil); err != nil {
-		t.Fatal(err)
-	}
-	two := running(t, c, "two")
-	if now, _, err := c.API().Allocations().Info(one.ID, nil); err != nil || now.ClientStatus == api.AllocClientStatusRunning {
-		t.Errorf("the second job runs, and the first is %s (%v)", now.ClientStatus, err)
-	}
-	if got := two.AllocatedResources.Tasks["t"].Devices[0].Name; got != "NVIDIA H200 NVL" {
-		t.Errorf("the GPU's name is %q, want the new one", got)
-	}
-	stop(t, c, "one", "two")
 }
