@@ -18,7 +18,7 @@ import (
 )
 
 // TestPlacerOrder: what decides, besides its size, when a job starts: tenants, windows,
-// other jobs, deadlines.
+// other jobs.
 func TestPlacerOrder(t *testing.T) {
 	t.Parallel()
 	equal := []float64{1, 1, 1, 1} // so that no job waits for better GPUs
@@ -38,7 +38,6 @@ func TestPlacerOrder(t *testing.T) {
 	})
 	b.tellLong([]scene{
 		{"quota comes back", "queue {\n  restart_cost = \"0s\"\n}\ntenant \"lab/research\" {\n  quota = 4\n}\ntenant \"lab/product\" {\n  quota = 4\n}\n", testReclaim},
-		{"deadline", "queue {\n  order = \"fifo\"\n}\n", testDeadline},
 	})
 }
 
@@ -246,23 +245,6 @@ func testAfterAnyEnd(t *testing.T, b *bed) {
 	b.untilGPUs("segment-2", 1)
 	b.untilGPUs("clean", 1)
 	b.untilWaits("never", "that job has succeeded")
-	b.sweep()
-}
-
-// A job whose deadline is in danger goes before jobs that came first.
-func testDeadline(t *testing.T, b *bed) {
-	b.fill("full", 2)
-	b.run(gang("early", 2, 4).hcl())
-	b.untilWaits("early")
-	dated := gang("dated", 2, 4)
-	dated.meta = `pal_deadline = "90m"
-    pal_duration = "1h"`
-	b.run(dated.hcl())
-	b.untilWaits("dated")
-	b.says("explain dated", "Little time is left, so the job goes before other jobs of its tenant and priority")
-	b.purge("full")
-	b.untilGPUs("dated", 8)
-	b.waitsOn("early")
 	b.sweep()
 }
 

@@ -1,5 +1,5 @@
 # The last step of a pipeline. It starts when the jobs "prepare" (without GPUs) and "train" have
-# completed successfully, and should end within six hours after its registration.
+# completed successfully.
 #
 #   nomad job run prepare.nomad.hcl
 #   nomad-pal run train.nomad.hcl
@@ -15,7 +15,6 @@ job "pipeline" {
 
   meta {
     pal_after    = "prepare,train" # "any:train": however train ends; "notok:train": if it does not succeed
-    pal_deadline = "6h"            # or a date and time: "2026-11-25T18:00:00Z"
     pal_duration = "1h"
   }
 

@@ -35,20 +35,6 @@ func TestDependenciesByHand(t *testing.T) {
 	}
 }
 
-// TestDeadlineByHand: two jobs wait for a, which ends at 1000. The second has a deadline at 1300
-// and takes 200 s: it goes first if deadlines count.
-func TestDeadlineByHand(t *testing.T) {
-	dated := job("dated", "D", 4, 20, 200)
-	dated.DeadlineS = 1280
-	for _, counts := range []bool{false, true} {
-		got := timeline(t, Config{Cluster: tinyCluster(t), Estimate: Exact, Queue: queue.Options{Order: queue.FIFO, Placement: pal.Policy{Name: pal.Packed}, Deadlines: counts},
-			Jobs: []trace.Job{job("a", "D", 4, 0, 1000), job("b", "D", 4, 10, 500), dated}})
-		if want := map[bool]string{false: "1000.0 b start [0 1 2 3]", true: "1000.0 dated start [0 1 2 3]"}[counts]; got[2] != want {
-			t.Errorf("deadlines count %v: %q, want %q", counts, got[2], want)
-		}
-	}
-}
-
 // TestPriorityByHand: two jobs wait for a; the second goes first if priorities count.
 func TestPriorityByHand(t *testing.T) {
 	high := job("high", "D", 4, 20, 200)

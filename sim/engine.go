@@ -254,9 +254,6 @@ func (e *engine) enqueue(i int) {
 	if e.Estimate != nil {
 		q.Estimate = e.Estimate(i, j)
 	}
-	if j.DeadlineS > 0 {
-		q.Deadline = seconds(j.SubmitS + j.DeadlineS)
-	}
 	q.Array, q.ArrayParallel = j.Array, j.Parallel
 	q.Least, q.Efficiency = j.LeastMembers, j.Efficiency
 	e.jobs[i].waiting = e.now

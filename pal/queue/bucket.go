@@ -56,7 +56,6 @@ type book struct {
 	live    []*bucket // all buckets, in no order; none is empty
 	ages    heap      // gangs that are not overdue, by the time when they become overdue
 	overdue heap      // overdue gangs, by the time of submission
-	dated   []*entry  // waiting gangs with a deadline, if the options count deadlines
 }
 
 func newBook() book {
@@ -210,8 +209,8 @@ func (q *Queue) sign(e *entry) {
 }
 
 // enqueue adds a gang to its bucket and to the lists of waiting gangs. While the gang waits, its
-// expected run time and key change only because of new history (see resort) or a deadline (see
-// hurry). An elastic gang waits with its full size.
+// expected run time and key change only because of new history (see resort). An elastic gang waits
+// with its full size.
 func (q *Queue) enqueue(e *entry) {
 	e.state, e.settled, e.declined = waiting, false, -1
 	if e.elastic != nil {
@@ -219,12 +218,8 @@ func (q *Queue) enqueue(e *entry) {
 	}
 	q.sign(e)
 	e.expect, e.patience = q.remaining(e, e.waitingSince), q.patience(e.job)
-	q.expectUrgency(e)
 	e.key = q.keyOf(e)
 	q.putInto(e, e.sig)
-	if e.job.Deadline != 0 && q.opt.Deadlines {
-		q.dated = append(q.dated, e)
-	}
 	q.indexByName(e)
 	if e.overdue {
 		q.overdue.push(e)
@@ -289,8 +284,6 @@ func (q *Queue) leaveQueue(e *entry) {
 // dequeue removes a waiting gang from its bucket and from the lists of waiting gangs.
 func (q *Queue) dequeue(e *entry) {
 	q.takeOut(e)
-	q.dated = without(q.dated, e)
-	e.urgency = urgency{}
 	q.unindexByName(e)
 	if e.overdue {
 		q.overdue.remove(e)
@@ -352,7 +345,6 @@ func (q *Queue) resort() {
 	for _, name := range slices.Sorted(maps.Keys(q.learned)) {
 		for _, e := range q.named[name] {
 			e.expect = q.remaining(e, e.waitingSince)
-			q.expectUrgency(e)
 			e.key = q.keyOf(e)
 			e.bucket.fix(e)
 			if patience := q.patience(e.job); patience != e.patience && !e.overdue {

@@ -52,18 +52,6 @@ func TestExpectAfterCenturies(t *testing.T) {
 	}
 }
 
-// The latest start that meets a deadline in the far future is near the deadline, not in the past.
-func TestFarDeadline(t *testing.T) {
-	deadline := 180 * 365 * 24 * time.Hour // 2150, the latest deadline that a job can have
-	q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, Deadlines: true})
-	if err := q.Submit(in2026, Job{ID: "j", Gang: pal.SingleGPUs("j", pal.ClassA, 1), Estimate: time.Hour, Deadline: deadline}); err != nil {
-		t.Fatal(err)
-	}
-	if d, ok := q.DeadlineOf(in2026, "j"); !ok || d.StartBy != deadline-time.Hour {
-		t.Errorf("it must start by %v, want %v", d.StartBy, deadline-time.Hour)
-	}
-}
-
 // Starts that are predicted from the waits of others are not in the past, even if the ranges are as
 // wide as possible and enough GPUs come free only after a century.
 func TestForecastOfCenturies(t *testing.T) {

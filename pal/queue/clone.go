@@ -42,7 +42,7 @@ func (q *Queue) Clone() *Queue {
 	}
 	o.ages.es, o.overdue.es = c.all(q.ages.es), c.all(q.overdue.es)
 	o.running, o.byEnd, o.elastics = c.all(q.running), c.all(q.byEnd), c.all(q.elastics)
-	o.pending, o.dated = c.all(q.pending), c.all(q.dated)
+	o.pending = c.all(q.pending)
 	o.named = make(map[string][]*entry, len(q.named))
 	for name, es := range q.named {
 		o.named[name] = c.all(es)

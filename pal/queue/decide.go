@@ -29,8 +29,8 @@ func (q *Queue) at(now time.Duration, c *pal.Cluster) planner {
 // until the caller reports the outcome.
 //
 // First, Decide accounts for the time that has passed and for finished runs. Decide updates overdue
-// gangs, ended windows, expected run times, and deadlines in danger. After that, Decide takes four
-// steps. Each step uses the GPUs that the earlier steps left:
+// gangs, ended windows and expected run times. After that, Decide takes four steps. Each step uses
+// the GPUs that the earlier steps left:
 //
 //  1. Decide holds the GPUs of earlier starts and moves, and GPUs for members that Nomad is about to
 //     move off drained nodes (SetDrainedMembers).
@@ -47,7 +47,6 @@ func (q *Queue) Decide(now time.Duration, c *pal.Cluster) []Action {
 		q.version++ // the windows' GPUs count as newly free
 	}
 	q.resort()
-	q.hurry(now)
 	q.foreseeEnds(&q.foresight, now)
 	q.passes++
 	p := &pass{planner: q.at(now, c)}

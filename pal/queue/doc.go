@@ -65,7 +65,7 @@
 //     question. All other methods report or set something. A question must not change later answers
 //     and actions, with two exceptions (see below).
 //   - Questions write to the Queue nevertheless. Questions fill caches and buffers, resize elastic
-//     gangs until the question is answered, and update levels and deadlines. Two small effects
+//     gangs until the question is answered, and update levels. Two small effects
 //     are visible to the caller. First, if a question has computed a level, this level is not
 //     computed again before it is due. Second, if [Queue.RoomFor] or [Queue.TenantUse] is asked
 //     about a new namespace, it adds this namespace to the Queue. So ask a clone if possible, as the placer does.

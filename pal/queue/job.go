@@ -48,9 +48,6 @@ type Job struct {
 	// gang's start. A stop loses the work since the last checkpoint. 0 means that nothing is lost,
 	// or that the interval is unknown.
 	Checkpoint time.Duration
-	// Deadline is the time by which the job should have ended, since the caller's epoch; 0 means
-	// none.
-	Deadline time.Duration
 	// Array names the array to which the job belongs. At most ArrayParallel jobs of an array run at
 	// a time; 0 means no limit.
 	Array         string
@@ -154,12 +151,10 @@ type Options struct {
 	// count.
 	HalfLife time.Duration
 	// JobPriority puts gangs of a higher [Job.Priority] first, and lets them stop preemptible gangs
-	// of a lower one. JobPriority counts before Deadlines and Order. With FairShare, it counts only
+	// of a lower one. JobPriority counts before Order. With FairShare, it counts only
 	// between gangs of the same tenant. The order [Priority] has the same effect as JobPriority,
 	// and sorts gangs of equal priority by the time of submission.
 	JobPriority bool
-	// Deadlines puts gangs whose deadline is in danger first among the gangs of their priority.
-	Deadlines bool
 	// Starts is the number of actions after which a pass ends; 0 means no limit. The next pass
 	// continues with the remaining gangs.
 	Starts int
@@ -220,7 +215,7 @@ func Default() Options {
 	place := Placement(pal.PAL)
 	place.RefuseBad = true
 	return Options{Order: Adaptive, Placement: place, Backfill: BackfillReserved,
-		Preempt: true, Migrate: true, LocalityWait: true, OutlierThreshold: DefaultOutlierThreshold, JobPriority: true, Deadlines: true,
+		Preempt: true, Migrate: true, LocalityWait: true, OutlierThreshold: DefaultOutlierThreshold, JobPriority: true,
 		MaxWait: DefaultMaxWait, Patience: DefaultPatience, Credit: DefaultCredit, OverdueShare: DefaultOverdueShare, Quantum: DefaultQuantum, DefaultRuntime: DefaultRuntime, HalfLife: DefaultHalfLife}
 }
 

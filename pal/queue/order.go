@@ -37,11 +37,11 @@ func (fs *foresight) keyOf(e *entry) key {
 	}
 	switch {
 	case e.job.Returns:
-		return e.urgentKey(key{behind: fs.behind(e), rank: -1, since: e.job.Submitted, seq: e.seq})
+		return key{behind: fs.behind(e), rank: -1, since: e.job.Submitted, seq: e.seq}
 	case fs.opt.Order == RoundRobin:
-		return e.urgentKey(key{behind: fs.behind(e), since: e.waitingSince, seq: e.seq})
+		return key{behind: fs.behind(e), since: e.waitingSince, seq: e.seq}
 	}
-	return e.urgentKey(key{behind: fs.behind(e), rank: e.rank * fs.credit(e), since: e.job.Submitted, seq: e.seq})
+	return key{behind: fs.behind(e), rank: e.rank * fs.credit(e), since: e.job.Submitted, seq: e.seq}
 }
 
 // credit returns the fraction of the gang's rank that counts for its place in the queue. See

@@ -44,7 +44,6 @@ type entry struct {
 	namePos int       // in foresight.named, while waiting
 	key     key
 	rank    float64       // see foresight.rank; while waiting
-	urgency urgency       // while waiting
 	expect  time.Duration // expected remaining run time at cost 1, while waiting
 	overdue bool          // its total wait exceeds its patience
 	granted bool          // it started, or will start, in its turn

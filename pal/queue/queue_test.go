@@ -134,8 +134,6 @@ func (w *world) open(t *testing.T, d *datadriven.TestData) error {
 			var minutes int
 			d.ScanArgs(t, "half", &minutes)
 			o.HalfLife = time.Duration(minutes) * time.Minute
-		case "deadlines":
-			o.Deadlines = true
 		case "priorities":
 			o.JobPriority = true
 		case "locality-wait":
@@ -207,8 +205,6 @@ func (w *world) submit(s string) error {
 			j.Tenant = v
 		case "user":
 			j.User = v
-		case "by":
-			j.Deadline = time.Duration(n) * time.Minute
 		case "array":
 			j.Array, j.ArrayParallel = "array", n
 		case "name":

@@ -184,7 +184,6 @@ func asking(q *Queue, now time.Duration, c *pal.Cluster) *asker {
 
 // holdThenOrder calls holdPromised, and returns the result of inOrder.
 func (p *asker) holdThenOrder() []*entry {
-	p.hurry(p.now)
 	p.holdPromised()
 	return p.inOrder()
 }

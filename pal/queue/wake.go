@@ -22,7 +22,6 @@ func (q *Queue) Wake(now time.Duration) (at time.Duration, ok bool) {
 		soon(q.ages.es[0].overdueFrom())
 	}
 	soon(q.localityUntil)
-	q.nextUrgency(soon)
 	if len(q.windows.list) > 0 {
 		soon(q.windows.nextTo)
 	}

@@ -284,39 +284,6 @@ func TestReservedGPUsComeFirst(t *testing.T) {
 	}
 }
 
-// TestDeadlineOf tests what the command explain shows about deadlines.
-func TestDeadlineOf(t *testing.T) {
-	q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, Deadlines: true})
-	submit := func(id string, by time.Duration) {
-		if err := q.Submit(0, Job{ID: id, Gang: pal.SingleGPUs(id, pal.ClassA, 1), Estimate: 3 * time.Hour, Deadline: by}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	submit("j", 10*time.Hour)
-	submit("none", 0)
-	for id, limit := range map[string]time.Duration{"unknown": 0, "limited": 2 * time.Hour} {
-		if err := q.Submit(0, Job{ID: id, Gang: pal.SingleGPUs(id, pal.ClassA, 1), Limit: limit, Deadline: 10 * time.Hour}); err != nil {
-			t.Fatal(err)
-		}
-		for now, want := range map[time.Duration]time.Duration{0: max(limit, DefaultRuntime), 9*time.Hour + 55*time.Minute: max(limit, DefaultRuntime), 11 * time.Hour: 0} {
-			if got, ok := q.DeadlineOf(now, id); !ok || got.Assumed != want || got.Lost != (now > 0) {
-				t.Errorf("%s at %v: %+v, want an assumed %v", id, now, got, want)
-			}
-		}
-	}
-	hour := func(n int) time.Duration { return time.Duration(n) * time.Hour }
-	for now, want := range map[int]Deadline{
-		3: {StartBy: hour(7), LostAt: hour(7)}, 4: {StartBy: hour(7), LostAt: hour(7), Urgent: true}, 8: {StartBy: hour(7), LostAt: hour(7), Lost: true},
-	} {
-		if got, ok := q.DeadlineOf(hour(now), "j"); !ok || got != want {
-			t.Errorf("at %d h: %+v, want %+v", now, got, want)
-		}
-	}
-	if got, ok := q.DeadlineOf(0, "none"); ok {
-		t.Errorf("a job without one has the deadline %+v", got)
-	}
-}
-
 // TestEndlessRunKeepsOutOfWindows: a run whose end does not fit into a Duration still counts as
 // running into a window. So does a run at an infinite cost.
 func TestEndlessRunKeepsOutOfWindows(t *testing.T) {

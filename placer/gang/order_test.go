@@ -12,18 +12,17 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Children of one parent are an array, and the run time of one predicts that of the others. A
-// deadline that is a duration counts from the author's registration. The job's place in the queue
-// counts from the time when it no longer had to wait for other jobs.
+// Children of one parent are an array, and the run time of one predicts that of the others.
+// The job's place in the queue counts from the time when it no longer had to wait for other jobs.
 func TestOrderHints(t *testing.T) {
 	job := hostile.Plain("sweep/dispatch-1", 1, 1, 1)
 	parent, submitted := "sweep", time.Unix(1_000_000, 0)
 	nanos := submitted.UnixNano()
 	job.ParentID, job.SubmitTime = &parent, &nanos
 	g := new(Of(Observed{Key: cluster.KeyOf(job), Job: job, Nomad: Waiting}))
-	g.Request.Hints, g.eligible = rewrite.Hints{Parallel: 16, Deadline: rewrite.Moment{Within: time.Hour}, Duration: time.Minute}, submitted.Add(time.Minute)
+	g.Request.Hints, g.eligible = rewrite.Hints{Parallel: 16, Duration: time.Minute}, submitted.Add(time.Minute)
 	j := g.QueueJob(0)
-	if j.Array != "default/sweep" || j.Name != "default/sweep" || j.Estimate != time.Minute || j.ArrayParallel != 16 || j.Deadline != QueueTime(submitted.Add(time.Hour)) || j.Submitted != QueueTime(submitted.Add(time.Minute)) {
+	if j.Array != "default/sweep" || j.Name != "default/sweep" || j.Estimate != time.Minute || j.ArrayParallel != 16 || j.Submitted != QueueTime(submitted.Add(time.Minute)) {
 		t.Errorf("in the queue: %+v", j)
 	}
 	g.eligible = submitted.Add(-time.Minute)

@@ -49,7 +49,7 @@ func (g *known) QueueJob(restart time.Duration) queue.Job {
 		Attained: attained, Done: done, Waited: waited, RestartCost: restart, Checkpoint: h.Checkpoint, LocalityWait: h.Wait,
 		// Services and spread gangs wait for better GPUs only if their hints set a maximum wait.
 		Anywhere: h.Wait == 0 && (*g.Job.Type != api.JobTypeBatch || spreads(g.Request.Gang)),
-		Deadline: g.deadline(), Array: g.array(), ArrayParallel: h.Parallel, Returns: returns, Endless: *g.Job.Type == api.JobTypeService,
+		Array:    g.array(), ArrayParallel: h.Parallel, Returns: returns, Endless: *g.Job.Type == api.JobTypeService,
 	}
 }
 
@@ -263,17 +263,6 @@ func (g *known) AsksSince() time.Time {
 		return submitted
 	}
 	return g.eligible
-}
-
-// deadline returns the gang's deadline as a time on the queue's clock, or 0 if the gang has no
-// deadline. A deadline that is a duration counts from the author's registration, not from the time
-// when the placer first saw the job.
-func (g *known) deadline() time.Duration {
-	at, ok := g.Request.Hints.Deadline.For(g.Submitted())
-	if !ok {
-		return 0
-	}
-	return QueueTime(at)
 }
 
 // array returns the parameterized or periodic job from which Nomad made this job, or "" if there is

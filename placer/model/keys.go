@@ -205,8 +205,6 @@ func queueKeys() []Key {
 			"Expected run time of a job that has no `pal_duration`, no `max_run_duration` and no earlier runs of its name. The placer raises this value for non-preemptible jobs, if other jobs have estimates and jobs without an estimate have run for longer. Once a job has run longer than expected, the placer expects it to run for that long again"),
 		queueKey("job_priority", func(c *Config) *bool { return &c.Queue.JobPriority },
 			"Jobs with a higher Nomad `priority` go first, whatever the `order`; with `fair_share`, first within their tenant. For jobs of a higher priority, the placer also stops jobs of a lower priority that may be stopped. Overdue gangs still get their `overdue_share`. Any user can set a priority up to the servers' `job_max_priority` (100)"),
-		queueKey("deadlines", func(c *Config) *bool { return &c.Queue.Deadlines },
-			"Gangs whose `pal_deadline` is in danger go before other gangs of their tenant and priority. Without `fair_share` and quotas, they go before all other gangs of their priority. A deadline gives its job an advantage, so switch this off if users do not trust each other"),
 		queueKey("fair_share", func(c *Config) *bool { return &c.Queue.FairShare },
 			"The tenant that has used the least GPU time relative to its weight goes first. Older use counts less (`usage_half_life`), and each GPU in use counts as one additional GPU hour"),
 		{Block: "queue", Name: "usage_half_life", zero: true, field: func(c *Config) any { return &c.Queue.HalfLife },

@@ -535,7 +535,6 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 	if e.State != gang.Unschedulable {
 		s.noteWindows(e, t)
 	}
-	s.noteDeadline(e, t, wait)
 	s.notePreempt(e, t)
 	if job := t.QueueJob(s.m.Cfg.RestartCost); job.Estimate > 0 {
 		if taken := s.m.Queue.Estimate(job); taken != job.Estimate {

@@ -158,53 +158,6 @@ func earlierRuns(runs int, shortest, longest time.Duration) string {
 	return fmt.Sprintf("its last %d runs took %s", runs, took)
 }
 
-// noteDeadline notes whether a waiting job will meet its deadline.
-func (s facts) noteDeadline(e *Explanation, t *model.Tracked, w *model.Wait) {
-	at, ok := t.Request.Hints.Deadline.For(t.Submitted())
-	if !ok {
-		return
-	}
-	said := "pal_deadline is " + reason.Moment(at)
-	d, counts := s.m.Queue.DeadlineOf(gang.QueueTime(s.m.Time), t.Key.String())
-	switch {
-	case !counts && !s.m.Cfg.Queue.Deadlines:
-		said += "; this cluster ignores deadlines (queue { deadlines = false })"
-	case !counts: // the job is not in the queue
-	case w == nil:
-		said += deadlineSentence(d, 0, 0)
-	default:
-		said += deadlineSentence(d, w.From, w.To)
-	}
-	e.addNote(said)
-}
-
-// deadlineSentence describes whether a job will meet its deadline if it starts between from and to.
-// If from and to are 0, the start is unknown.
-func deadlineSentence(d queue.Deadline, from, to time.Duration) string {
-	startBy, misses, meets := d.StartBy, "will miss: ", ": 9 of 10 similar jobs meet their deadline if they start by "
-	if d.Assumed > 0 {
-		assumed := fmt.Sprintf("the job's run time is unknown without pal_duration. If it takes %s as assumed, ", model.ShortDuration(d.Assumed.Round(time.Second)))
-		startBy, misses, meets = d.LostAt, "may miss: "+assumed, ": "+assumed+"it meets the deadline if it starts by "
-	}
-	if d.Lost {
-		return fmt.Sprintf(", which the job %sit would have had to start by %s. The job keeps its ordinary place in the queue", misses, model.Moment(d.LostAt))
-	}
-	said := meets + model.Moment(startBy)
-	switch {
-	case to == 0:
-	case to <= startBy:
-		said += ", and the job is expected to start by this time"
-	case from > d.LostAt:
-		said += "; the job is expected to start too late"
-	default:
-		said += "; the job may start later"
-	}
-	if d.Urgent {
-		said += ". Little time is left, so the job goes before other jobs of its tenant and priority, except overdue and more urgent jobs"
-	}
-	return said
-}
-
 // notePriority notes how many jobs go first because of their higher priority. With quotas or fair
 // share, the order of tenants comes before priorities, so notePriority counts only jobs of the same
 // namespace.

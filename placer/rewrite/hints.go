@@ -40,8 +40,6 @@ type Hints struct {
 	After string
 	// Begin is the value of pal_begin: the time before which the job does not start.
 	Begin Moment
-	// Deadline is the value of pal_deadline: the time when the job should have ended.
-	Deadline Moment
 	// Parallel is the value of pal_array_parallel: the maximum number of runs of a parameterized or
 	// periodic job that run at the same time.
 	Parallel int
@@ -168,7 +166,6 @@ var hints = map[string]func(h *Hints, value string) error{
 	"pal_on_failure":         func(h *Hints, v string) (err error) { h.OnFailure, err = parseFailureAction(v); return },
 	"pal_after":              func(h *Hints, v string) (err error) { h.After, err = parsePredecessors(v); return },
 	"pal_begin":              func(h *Hints, v string) (err error) { h.Begin, err = parseMoment(v); return },
-	"pal_deadline":           func(h *Hints, v string) (err error) { h.Deadline, err = parseMoment(v); return },
 	"pal_array_parallel":     func(h *Hints, v string) (err error) { h.Parallel, err = parseCount(v); return },
 	elasticHint:              func(h *Hints, v string) (err error) { h.Elastic, err = parseBool(v); return },
 	"pal_neighbours":         func(h *Hints, v string) (err error) { h.Neighbours, err = parseNeighbours(v); return },
@@ -464,8 +461,6 @@ func (h Hints) check(job *api.Job) error {
 		return fmt.Errorf("meta pal_array_parallel requires a parameterized or periodic job")
 	case h.Checkpoint > 0 && !h.Preempt && !h.Migrate:
 		return fmt.Errorf(`meta pal_checkpoint is for jobs that may be stopped: add pal_preempt = "true", or remove pal_checkpoint`)
-	case h.Deadline.Within > 0 && h.Duration > h.Deadline.Within:
-		return fmt.Errorf("meta pal_deadline is %v after the registration, which is less than pal_duration = %v", h.Deadline.Within, h.Duration)
 	}
 	return h.checkElastic(job)
 }

@@ -24,10 +24,10 @@ func report(t *testing.T, args ...string) (r Report) {
 // job gains more there. Baselines ignore speeds, but the slower model is slower nevertheless.
 func TestModels(t *testing.T) {
 	jobs := filepath.Join(t.TempDir(), "jobs.csv")
-	const table = `job_id,members,member_gpus,submit_time,duration,model,deadline,speed
-slow,1,4,0,1000,llm,,"V100=1,K80=0.1"
-same,1,4,0,1000,ncf,,"V100=1,K80=0.8"
-later,1,4,99999,1000,llm2,20000,"V100=1,K80=0.1"
+	const table = `job_id,members,member_gpus,submit_time,duration,model,speed
+slow,1,4,0,1000,llm,"V100=1,K80=0.1"
+same,1,4,0,1000,ncf,"V100=1,K80=0.8"
+later,1,4,99999,1000,llm2,"V100=1,K80=0.1"
 `
 	if err := os.WriteFile(jobs, []byte(table), 0o600); err != nil {
 		t.Fatal(err)

@@ -30,7 +30,7 @@ type row struct {
 	gpus, nodes          opt // gpus: GPUs in total
 	members, each        opt
 	submit, start, end   opt
-	lasted, deadline     opt
+	lasted               opt
 	state                state
 	rowNote              string
 }
@@ -118,7 +118,7 @@ func (b *book) add(r *row, t *table) error {
 }
 
 func sameJob(a, b Job) bool {
-	a.Line, a.DeadlineS = b.Line, b.DeadlineS
+	a.Line = b.Line
 	return reflect.DeepEqual(a, b)
 }
 
@@ -157,11 +157,6 @@ func (r *row) settle() error {
 	}
 	if r.LeastMembers == 0 {
 		r.Efficiency = 0
-	}
-	if r.deadline.ok && r.submit.ok {
-		if r.DeadlineS = r.deadline.v - r.submit.v; r.DeadlineS <= 0 {
-			return errors.New("the deadline is not after the submission")
-		}
 	}
 	if slices.Contains(r.After, r.ID) {
 		return fmt.Errorf("job %q comes after itself", r.ID)

@@ -4,7 +4,6 @@
 package trace
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
@@ -44,7 +43,7 @@ func formats() []format {
 				{"speed", value(speeds, parseSpeeds)}, {"gpus", count(gpus)}, {"members", count(members)}, {"member_gpus", count(each)},
 				{"least_members", value(least, atLeast(1))}, {"efficiency", value(efficiency, kept)}, {"job_id", words(id)}, {"user", heldBy},
 				{"state", became}, {"submit_time", moment(submit)}, {"start_time", moment(start)}, {"end_time", moment(end)}, {"duration", lasted},
-				{"estimate", value(estimate, positive)}, {"after", given((*row).setAfter)}, {"deadline", given((*row).setDeadline)}, {"priority", value(priority, atLeast(0))},
+				{"estimate", value(estimate, positive)}, {"after", given((*row).setAfter)}, {"priority", value(priority, atLeast(0))},
 				{"preemptible", value(preemptible, truth)}, {"array", words(array)}, {"parallel", value(parallel, atLeast(1))}}},
 	}
 }
@@ -166,21 +165,5 @@ func kept(cell string) (float64, error) {
 
 func (r *row) setAfter(cell string) error {
 	r.After = strings.FieldsFunc(cell, func(c rune) bool { return c == ' ' || c == ',' || c == ';' })
-	return nil
-}
-
-// setDeadline reads a time, or a duration after the submission.
-func (r *row) setDeadline(cell string) (err error) {
-	if r.DeadlineS, err = positive(cell); err == nil {
-		if r.DeadlineS == 0 {
-			err = errors.New("0 is not a deadline; for no deadline, leave the field empty")
-		}
-		return err
-	}
-	s, other := r.clock.read(cell, r.column, r.line)
-	if other != nil {
-		return fmt.Errorf("neither a duration (%w) nor a time (%w)", err, other)
-	}
-	r.deadline.set(s)
 	return nil
 }

@@ -75,7 +75,7 @@ func describe(t Trace) string {
 			{"gpus", true, j.GPUs}, {"in", j.MemberGPUs > 0 || j.Groups != nil, j.TaskGroups()},
 			{"submit", true, j.SubmitS}, {"work", true, j.WorkS()}, {"estimate", j.EstimateS > 0, j.EstimateS},
 			{"priority", j.Priority != defaultPriority, j.Priority}, {"preemptible", j.Preemptible, "yes"}, {"after", len(j.After) > 0, j.After},
-			{"deadline", j.DeadlineS > 0, j.DeadlineS}, {"array", j.Array != "", j.Array}, {"parallel", j.Parallel > 0, j.Parallel},
+			{"array", j.Array != "", j.Array}, {"parallel", j.Parallel > 0, j.Parallel},
 			{"least", j.LeastMembers > 0, j.LeastMembers}, {"efficiency", j.Efficiency > 0, j.Efficiency},
 			{"speed", j.Speeds != nil, map[string]float64(j.Speeds)},
 		} {

@@ -55,8 +55,6 @@ type Job struct {
 	Iterations, IterTimeS float64
 	// After has the IDs of the jobs that must finish first.
 	After []string
-	// DeadlineS is the deadline, in seconds after SubmitS; 0 means none.
-	DeadlineS float64
 	// Priority is like Nomad's: a job with a higher priority goes first.
 	Priority int
 	// Preemptible reports whether the job may be stopped, and started again later.

@@ -178,7 +178,7 @@ func FuzzRead(f *testing.F) {
 				}
 				gpus += g.Members * g.GPUs
 			}
-			if j.ID == "" || j.GPUs < 1 || gpus != j.GPUs || !(j.WorkS() >= 0) || math.IsInf(j.WorkS(), 0) || !(j.SubmitS >= 0) || j.EstimateS < 0 || j.DeadlineS < 0 ||
+			if j.ID == "" || j.GPUs < 1 || gpus != j.GPUs || !(j.WorkS() >= 0) || math.IsInf(j.WorkS(), 0) || !(j.SubmitS >= 0) || j.EstimateS < 0 ||
 				j.Class.Index() < 0 || j.LeastMembers > 0 && (j.Groups != nil || j.LeastMembers > j.GPUs/j.MemberGPUs) {
 				t.Errorf("job %+v", j)
 			}

@@ -243,12 +243,6 @@ func TestValidate(t *testing.T) {
 			t.Errorf("elastic: %d %s%s", code, out, said)
 		}
 	}
-	for deadline, late := range map[string]bool{"2026-01-02T15:04:05Z": true, "2036-01-02T15:04:05Z": false, "1h": false} {
-		by := strings.Replace(text, `group "g" {`, "meta {\n    pal_deadline = \""+deadline+"\"\n  }\n  group \"g\" {", 1)
-		if code, out, said := c.reads(by, "validate", "-"); code != 0 || strings.Contains(out, "has passed") != late {
-			t.Errorf("by %s: %d %s%s", deadline, code, out, said)
-		}
-	}
 	counted := func(count int) string {
 		return strings.Replace(text, `group "g" {`, fmt.Sprintf("group \"g\" {\n    count = %d", count), 1)
 	}

@@ -98,7 +98,7 @@ func runRun(b *base, args []string) int {
 	if *output {
 		return printJob(b, gated)
 	}
-	for _, w := range warnings(job, time.Now()) {
+	if w := request.MistypedDevices(job); w != "" {
 		b.complain("Warning: " + w)
 	}
 	resp, err := register(b, client, gated, opts)

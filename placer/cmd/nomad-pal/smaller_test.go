@@ -38,10 +38,6 @@ func TestRunDetached(t *testing.T) {
 	if _, _, err := c.client("").API().Jobs().Info("everywhere", nil); err == nil {
 		t.Error("a job that no placer could serve was registered")
 	}
-	late := strings.Replace(text, `group "g" {`, "meta {\n    pal_deadline = \"2026-01-02T15:04:05Z\"\n  }\n  group \"g\" {", 1)
-	if code, out, said := c.reads(late, "run", "-detach", "-"); code != 0 || !strings.Contains(said, "Warning: pal_deadline 2026-01-02 15:04:05") {
-		t.Errorf("a deadline that has passed: %d\n%s%s", code, out, said)
-	}
 	if code, _, said := c.does("release", "erly"); code != 1 || !strings.Contains(said, `no job "erly" with GPUs in namespace "default"`) {
 		t.Errorf("release of a job that does not exist: %d\n%s", code, said)
 	}

@@ -5,14 +5,11 @@ package main
 
 import (
 	"fmt"
-	"slices"
 	"strings"
-	"time"
 
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
-	"github.com/nomad-pal/nomad-pal/placer/query"
 	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -66,7 +63,9 @@ func runValidate(b *base, args []string) int {
 	if e, ok := rewrite.ElasticOf(job); ok {
 		v.Notes = append(v.Notes, elasticNote(e))
 	}
-	v.Notes = append(v.Notes, warnings(job, time.Now())...)
+	if w := request.MistypedDevices(job); w != "" {
+		v.Notes = append(v.Notes, w)
+	}
 	if w := wouldBeUnlimited(b, client, job); w != "" {
 		v.Notes = append(v.Notes, w)
 	}
@@ -98,21 +97,6 @@ func printValidation(b *base, v validation) {
 			b.say(plain, n)
 		}
 	}
-}
-
-// warnings returns notes on parts of the job that its author may not intend.
-func warnings(job *api.Job, now time.Time) []string {
-	all := []string{pastDeadline(job, now), request.MistypedDevices(job)}
-	return slices.DeleteFunc(all, func(w string) bool { return w == "" })
-}
-
-// pastDeadline returns a warning if the job's deadline has passed, and otherwise "".
-func pastDeadline(job *api.Job, now time.Time) string {
-	h, err := rewrite.ParseHints(job)
-	if at, ok := h.Deadline.For(now); err == nil && ok && !at.After(now) {
-		return fmt.Sprintf("pal_deadline %s has passed: the job keeps its ordinary place in the queue.", query.When(at, now))
-	}
-	return ""
 }
 
 // elasticNote describes the range of sizes that the placer may give an elastic gang.

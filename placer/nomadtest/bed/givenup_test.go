@@ -72,30 +72,6 @@ func TestFailedWhileNoPlacerWasThere(t *testing.T) {
 	})
 }
 
-// A gang with a deadline of hours is given up. Days later its author runs a corrected version. The
-// deadline counts from then on.
-func TestDeadlineOfOneRunAgain(t *testing.T) {
-	Run(t, Options{Seed: 1, Placer: fifo}, func(w *World) {
-		w.AddNodes(1, 2)
-		w.StartPlacer()
-		w.Submit(Gang{Name: "a", Members: 2, Meta: map[string]string{"pal_deadline": "2h", "pal_duration": "20m"}, Change: func(j *api.Job) {
-			runsScript(j.TaskGroups[0], "[ $NOMAD_ALLOC_INDEX = 0 ] && sleep 60 && exit 1; sleep infinity")
-		}})
-		w.Expect("given up", time.Hour, func() bool { return w.explained("a").State == gang.Failed })
-		w.RunFor(3 * time.Hour)
-		w.Submit(Gang{Name: "full", Members: 2, Runs: 30 * time.Minute})
-		w.ExpectRunning("full", time.Minute)
-		if err := w.Edit(Key("a"), func(j *api.Job) { runsScript(j.TaskGroups[0], "sleep 600; exit 0") }); err != nil {
-			t.Fatal(err)
-		}
-		w.RunFor(time.Minute)
-		e := w.explained("a")
-		if strings.Contains(e.Note, "which it will miss") {
-			t.Errorf("a minute after it was run again: %s", e.Note)
-		}
-	})
-}
-
 // A gang was given up. Its author corrects the job as Nomad's UI shows it, with gate and pins. The
 // gang is retried at the end of the queue, and a new placer agrees.
 func TestGivenUpThenMendedAsNomadHasIt(t *testing.T) {

@@ -315,8 +315,6 @@ func (x *Walk) hint(g *Gang) {
 	switch x.rng.IntN(20) {
 	case 0:
 		g.Meta["pal_pin"] = "class"
-	case 1:
-		g.Meta["pal_deadline"] = fmt.Sprintf("%dm", 3+x.rng.IntN(10))
 	case 2:
 		if g.Members*g.GPUs <= x.gpus && (g.Device == "" || g.Members == 1) { // each node has only one shared GPU
 			g.Meta["pal_locality"] = "node"
