@@ -127,8 +127,8 @@ training: gotestsum build nomad ## Train with a real PyTorch on real Nomad; kill
 	cd e2e && TEST_LONG=1 E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat $(CURDIR)/build/nomad.path) $(call part,training,$(call AGAIN,training)) -vet=off -count=1 -timeout 1h -run '^TestTraining$$'
 
 .PHONY: training-report
-training-report: ## Run make training, and write what the stops cost into docs/results/training.md
-	TRAINING_REPORT=$(CURDIR)/docs/results/training.md $(MAKE) --no-print-directory training
+training-report: ## Run make training, and write what the stops cost into docs/results/README.md
+	TRAINING_REPORT=$(CURDIR)/docs/results/README.md $(MAKE) --no-print-directory training
 
 .PHONY: scenarios-all
 scenarios-all: gotestsum build nomad

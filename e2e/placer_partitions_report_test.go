@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -34,7 +35,7 @@ func (p *partitions) report() {
 		if out, err = replaceBetween(string(page), partitionsFrom, partitionsTo, text); err == nil {
 			err = os.WriteFile(path, []byte(out), 0o644)
 		}
-		err = cmp.Or(err, os.WriteFile(strings.TrimSuffix(path, ".md")+".csv", []byte(p.counts()), 0o644))
+		err = cmp.Or(err, os.WriteFile(filepath.Join(filepath.Dir(path), "partitions.csv"), []byte(p.counts()), 0o644))
 	}
 	if err != nil {
 		p.t.Errorf("write the report: %v", err)

@@ -48,7 +48,7 @@ type Occupant struct {
 // relative to its speed alone on the GPU. The numbers are means of pairs that Gavel (OSDI 2020)
 // measured on a V100. ResNet-50 is class A. Transformer, LSTM language models, CycleGAN and A3C are
 // class B. An autoencoder for recommendations is class C, and ResNet-18 on small images is class D.
-// The numbers do not apply to other GPU models: see docs/results/neighbours.md.
+// The numbers do not apply to other GPU models: see docs/results/README.md.
 var beside = [NumClasses][NumClasses]float64{
 	{0.38, 0.48, 0.51, 0.76},
 	{0.32, 0.70, 0.74, 0.63},

@@ -46,23 +46,25 @@ chaos-authors: build nomad fault-points ## Change forty jobs several times a sec
 		go test -count=1 -timeout 120m -v -run TestPlacerAuthors ./e2e
 
 .PHONY: partitions
-partitions: build nomad shifted-clock ## Run 500 jobs on a real cluster whose hosts are cut off from each other, with 200 faults in all; writes docs/results/partitions.md; logs are in build/partitions (half an hour, as root)
+partitions: build nomad shifted-clock ## Run 500 jobs on a real cluster whose hosts are cut off from each other, with 200 faults in all; writes docs/results/README.md; logs are in build/partitions (half an hour, as root)
 	@mkdir -p build/partitions
-	PARTITIONS_FAULTS=$${PARTITIONS_FAULTS:-200} PARTITIONS_JOBS=$${PARTITIONS_JOBS:-500} PARTITIONS_KEEP=$(CURDIR)/build/partitions PARTITIONS_REPORT=$(CURDIR)/docs/results/partitions.md \
+	PARTITIONS_FAULTS=$${PARTITIONS_FAULTS:-200} PARTITIONS_JOBS=$${PARTITIONS_JOBS:-500} PARTITIONS_KEEP=$(CURDIR)/build/partitions PARTITIONS_REPORT=$(CURDIR)/docs/results/README.md \
 		E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) go test -count=1 -timeout 180m -v -run TestPlacerPartitions ./e2e
 
 .PHONY: simulate-faults
-simulate-faults: ## Run random walks of the placer on an in-memory Nomad under faults, SIMULATE_STEPS (default 10 million) steps from seed SIMULATE_FROM on, and go through all small worlds; writes docs/results/simulate-faults.md (40 minutes on two cores)
-	@mkdir -p docs/results
-	TEST_LONG=1 SIMULATE_STEPS=$${SIMULATE_STEPS:-10000000} SIMULATE_FROM=$${SIMULATE_FROM:-20000} SIMULATE_REPORT=$(CURDIR)/docs/results/simulate-faults.md \
+simulate-faults: ## Run random walks of the placer on an in-memory Nomad under faults, SIMULATE_STEPS (default 10 million) steps from seed SIMULATE_FROM on, and go through all small worlds; writes build/results/simulate-faults.md and docs/results/simulate-faults.csv (40 minutes on two cores)
+	@mkdir -p build/results
+	TEST_LONG=1 SIMULATE_STEPS=$${SIMULATE_STEPS:-10000000} SIMULATE_FROM=$${SIMULATE_FROM:-20000} SIMULATE_REPORT=$(CURDIR)/build/results/simulate-faults.md \
 		go test -count=1 -timeout 0 -v -run 'TestWalk$$$$|TestAllSmallWorlds' ./placer/nomadtest/bed | grep -vE '^ *(=== |--- PASS)'
+	cp build/results/simulate-faults.csv docs/results/
 
 .PHONY: faults
-faults: ## Fail each request of the placer in each way, on an in-memory Nomad, and try hostile jobs and nodes; writes docs/results/faults.md and hostile-{jobs,nodes}.{md,csv} (2 minutes)
-	@mkdir -p docs/results
-	PAL_HOSTILE_REPORT=$(CURDIR)/docs/results/hostile-jobs.md PAL_HOSTILE_NODES_REPORT=$(CURDIR)/docs/results/hostile-nodes.md \
+faults: ## Fail each request of the placer in each way, on an in-memory Nomad, and try hostile jobs and nodes; writes build/results/{faults,hostile-jobs,hostile-nodes}.md and docs/results/hostile-{jobs,nodes}.csv (2 minutes)
+	@mkdir -p build/results
+	PAL_HOSTILE_REPORT=$(CURDIR)/build/results/hostile-jobs.md PAL_HOSTILE_NODES_REPORT=$(CURDIR)/build/results/hostile-nodes.md \
 		go test -count=1 -run 'TestHostileJobs|TestHostileNodes' ./placer
-	TEST_LONG=1 PAL_FAULTS_REPORT=$(CURDIR)/docs/results/faults.md go test -count=1 -timeout 20m -run TestEveryRequestFails ./placer
+	cp build/results/hostile-{jobs,nodes}.csv docs/results/
+	TEST_LONG=1 PAL_FAULTS_REPORT=$(CURDIR)/build/results/faults.md go test -count=1 -timeout 20m -run TestEveryRequestFails ./placer
 
 # Without Chromium or npm, the tests of the web page are skipped and log why. With BROWSER_REQUIRED=1, as in CI, the tests fail.
 .PHONY: browser
@@ -72,8 +74,9 @@ browser: gotestsum build ## Test the web page in headless Chromium, on a stand-i
 	cd e2e/browser && E2E_BIN=$(CURDIR)/$(BIN) $(call part,browser,$(call AGAIN,browser)) -count=1 -timeout 2h
 
 .PHONY: page-bench
-page-bench: build ## Measure the web page at 10,000 nodes of 8 GPUs: first draw, blocks, bytes, memory; writes docs/results/page.md (4 minutes)
-	cd e2e/browser && E2E_BIN=$(CURDIR)/$(BIN) PAGE_REPORT=$(CURDIR)/docs/results/page.md go test -count=1 -v -timeout 20m -run TestPageFigures .
+page-bench: build ## Measure the web page at 10,000 nodes of 8 GPUs: first draw, blocks, bytes, memory; writes build/results/page.md (4 minutes)
+	@mkdir -p build/results
+	cd e2e/browser && E2E_BIN=$(CURDIR)/$(BIN) PAGE_REPORT=$(CURDIR)/build/results/page.md go test -count=1 -v -timeout 20m -run TestPageFigures .
 
 .PHONY: page-images
 page-images: build ## Write pictures of each page at three widths, light and dark, into docs/img; the history in the pictures is invented (2 minutes)
@@ -81,8 +84,9 @@ page-images: build ## Write pictures of each page at three widths, light and dar
 	cd e2e/browser && E2E_BIN=$(CURDIR)/$(BIN) PAGE_IMAGES=$(CURDIR)/docs/img go test -count=1 -v -timeout 20m -run 'TestImages|TestStatesOfClusters' .
 
 .PHONY: history-bench
-history-bench: ## Measure queries on a history of HISTORY_RUNS runs (default ten million: 5 GB below TMPDIR); writes docs/results/history.md (half an hour)
-	HISTORY_REPORT=$(CURDIR)/docs/results/history.md go test -count=1 -v -timeout 0 -run 'TestFigures$$' ./placer/accounting
+history-bench: ## Measure queries on a history of HISTORY_RUNS runs (default ten million: 5 GB below TMPDIR); writes build/results/history.md (half an hour)
+	@mkdir -p build/results
+	HISTORY_REPORT=$(CURDIR)/build/results/history.md go test -count=1 -v -timeout 0 -run 'TestFigures$$' ./placer/accounting
 
 .PHONY: history-check
 history-check: build nomad ## Compare the history with what machines really ran: on the in-memory Nomad a simulated day each with a database that is unavailable, on a full disk (as root), corrupt, or a PostgreSQL that stops (apt-get install postgresql); on a real Nomad for HISTORY_FOR (default 1h)

@@ -13,7 +13,7 @@ research: gotestsum ## Test research/, a separate module that no released progra
 # The studies are built in research/ and run from the root: paths in flags are relative to the root.
 .PHONY: studies
 studies:
-	@mkdir -p $(STUDIES)
+	@mkdir -p $(STUDIES) build/results
 	cd research && go build -o $(CURDIR)/$(STUDIES)/ ./...
 
 # These recipes need the artifact's data.
@@ -38,17 +38,18 @@ sim-policies: studies ## Simulate all policies, over populations, loads, penalti
 QUEUE_OF = $(shell git log -1 --format='%cs %h' -- pal sim placer/model)
 
 .PHONY: sim-users
-sim-users: studies ## Simulate what users gain from estimates and checkpoints, on parts of the traces and on generated ones; writes docs/results/sim-users.{md,csv} (minutes; SIM_USERS_ARGS="-against FILE" compares with another queue's build/sim-users.json)
-	$(STUDIES)/simtraces -users -json build/sim-users.json -md docs/results/sim-users.md -csv docs/results/sim-users.csv $(SIM_USERS_ARGS)
+sim-users: studies ## Simulate what users gain from estimates and checkpoints, on parts of the traces and on generated ones; writes build/results/sim-users.md and docs/results/sim-users.csv (minutes; SIM_USERS_ARGS="-against FILE" compares with another queue's build/sim-users.json)
+	$(STUDIES)/simtraces -users -json build/sim-users.json -md build/results/sim-users.md -csv docs/results/sim-users.csv $(SIM_USERS_ARGS)
 
 .PHONY: sim-placement
-sim-placement: studies ## Simulate placement policies in pairs, under the same queue: what choosing GPUs by speed is worth; writes docs/results/placement.{md,csv} (ten minutes; with PAL_DATA also Philly's jobs and the PAL paper's 32 GPUs; SIM_PLACEMENT_ARGS="-only 'sia on longhorn' -share 0.1": some cells, with a tenth of the pairs)
-	$(STUDIES)/simplacement -md docs/results/placement.md $(SIM_PLACEMENT_ARGS)
+sim-placement: studies ## Simulate placement policies in pairs, under the same queue: what choosing GPUs by speed is worth; writes build/results/placement.md and docs/results/placement.csv (ten minutes; with PAL_DATA also Philly's jobs and the PAL paper's 32 GPUs; SIM_PLACEMENT_ARGS="-only 'sia on longhorn' -share 0.1": some cells, with a tenth of the pairs)
+	$(STUDIES)/simplacement -md build/results/placement.md $(SIM_PLACEMENT_ARGS)
+	cp build/results/placement.csv docs/results/
 
 .PHONY: sim-traces
-sim-traces: studies ## Simulate every policy on every trace under PAL_DATA, by load and population; writes docs/results/sim-traces.{md,csv,json} (hours; continues an interrupted run of the same queue; SIM_TRACES_ARGS="-only Sia -again '^ours'": only Sia's traces, and only our policies again)
-	$(STUDIES)/simtraces -runs build/sim-traces-$(lastword $(QUEUE_OF)).jsonl -version "$(QUEUE_OF)" -md docs/results/sim-traces.md -csv docs/results/sim-traces.csv -json docs/results/sim-traces.json $(SIM_TRACES_ARGS)
+sim-traces: studies ## Simulate every policy on every trace under PAL_DATA, by load and population; writes build/results/sim-traces.md and docs/results/sim-traces.{csv,json} (hours; continues an interrupted run of the same queue; SIM_TRACES_ARGS="-only Sia -again '^ours'": only Sia's traces, and only our policies again)
+	$(STUDIES)/simtraces -runs build/sim-traces-$(lastword $(QUEUE_OF)).jsonl -version "$(QUEUE_OF)" -md build/results/sim-traces.md -csv docs/results/sim-traces.csv -json docs/results/sim-traces.json $(SIM_TRACES_ARGS)
 
 .PHONY: sim-traces-quick
-sim-traces-quick: studies ## Simulate every policy on a part of each trace, in minutes; writes docs/results/sim-traces-quick.{md,csv,json}
-	$(STUDIES)/simtraces -quick -version "$(QUEUE_OF)" -md docs/results/sim-traces-quick.md -csv docs/results/sim-traces-quick.csv -json docs/results/sim-traces-quick.json $(SIM_TRACES_ARGS)
+sim-traces-quick: studies ## Simulate every policy on a part of each trace, in minutes; writes build/results/sim-traces-quick.md and docs/results/sim-traces-quick.{csv,json}
+	$(STUDIES)/simtraces -quick -version "$(QUEUE_OF)" -md build/results/sim-traces-quick.md -csv docs/results/sim-traces-quick.csv -json docs/results/sim-traces-quick.json $(SIM_TRACES_ARGS)

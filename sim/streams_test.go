@@ -32,7 +32,7 @@ func behind(small trace.Job, n int, every float64, wide trace.Job) []trace.Job {
 }
 
 // A gang as wide as the cluster starts within 10 h, although small jobs keep coming, if users
-// estimate their run times, right or wrong. docs/results/queue.md has the output of this test.
+// estimate their run times, right or wrong. docs/results/README.md has the output of this test.
 func TestWideGangBehindStreams(t *testing.T) {
 	const hour = 3600
 	for name, jobs := range map[string][]trace.Job{
@@ -76,7 +76,7 @@ func TestWideGangBehindStreams(t *testing.T) {
 }
 
 // A wide gang that estimates days is overdue after twice its estimate, which is later than
-// without an estimate. docs/results/queue.md says why, and has the output of this test.
+// without an estimate. docs/results/README.md says why, and has the output of this test.
 func TestLongWideGang(t *testing.T) {
 	const hour = 3600
 	jobs := behind(trace.Job{Name: "train", GPUs: 1, Iterations: hour, EstimateS: hour}, 1800, 235, trace.Job{Iterations: 48 * hour, EstimateS: 48 * hour, SubmitS: hour})

@@ -19,7 +19,7 @@ import (
 )
 
 // TestPageFigures is make page-bench: it measures the page with 10,000 nodes of 8
-// GPUs and writes the figures into the docs. No figure makes it fail, because
+// GPUs and writes the figures into the page that PAGE_REPORT names. No figure makes it fail, because
 // times depend on the machine.
 func TestPageFigures(t *testing.T) {
 	report := os.Getenv("PAGE_REPORT")

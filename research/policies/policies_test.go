@@ -60,7 +60,7 @@ func TestOneDefault(t *testing.T) {
 }
 
 // TestDefaultsReachTheAims: the default policy reaches its aims on the evaluation workloads
-// (docs/results/simulator.md). With preemption, makespan and longest JCT may be above the aim by 3
+// (docs/results/README.md). With preemption, makespan and longest JCT may be above the aim by 3
 // and 4 %, because they vary that much by chance.
 func TestDefaultsReachTheAims(t *testing.T) {
 	dir := paldata.Dir()

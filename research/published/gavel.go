@@ -96,7 +96,7 @@ func gavel(path string) (trace.Trace, error) {
 
 // GavelClass is the class of one of Gavel's jobs. Of all classifications with ResNet-50 in A and
 // the Transformer in B, this one best explains Gavel's measured pairs on a V100
-// (docs/results/neighbours.md).
+// (docs/results/README.md).
 func GavelClass(name string) pal.AppClass {
 	app, _, _ := strings.Cut(name, "/")
 	others := map[string]pal.AppClass{"resnet-50": pal.ClassA, "recommendation": pal.ClassC, "resnet-18": pal.ClassD}

@@ -3,7 +3,7 @@
 
 // Command simtraces runs every policy on every available trace, at several loads and on GPUs with
 // and without outliers. The command writes the results as JSON and as Markdown tables (`make
-// sim-traces`, docs/results/sim-traces.md).
+// sim-traces`, docs/results/README.md).
 //
 // Others published the traces, so the traces are not part of the product. The command reads the
 // traces from the directory traces in PAL_DATA. Rules are chosen with every other virtual cluster;

@@ -1,8 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Command table prints the results of ../policies as the Markdown tables of
-// docs/results/simulator.md.
+// Command table prints the results of ../policies as Markdown tables. docs/results/README.md has
+// some of their rows.
 package main
 
 import (
