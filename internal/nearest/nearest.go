@@ -1,7 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package nearest guesses which existing name a misspelt name means.
+// Package nearest guesses which existing name a misspelt name means: a hint, a job, a column, a
+// GPU model, or an attribute of a constraint.
 package nearest
 
 import (
@@ -14,19 +15,51 @@ import (
 	"github.com/agext/levenshtein"
 )
 
-// Name returns the most similar of the names; "" if none is similar.
+// Name returns the name that is most similar to an unknown one, or else the first that contains it;
+// "" if there is none. Upper and lower case do not matter.
 func Name(name string, names []string) string {
+	name = strings.ToLower(name)
+	lower, own := make([]string, len(names)), map[string]string{}
+	for i, n := range names {
+		lower[i] = strings.ToLower(n)
+		own[lower[i]] = n
+	}
+	if near := similar(name, lower); near != "" {
+		return own[near]
+	}
+	i := slices.IndexFunc(lower, func(n string) bool { return len(name) >= 3 && strings.Contains(n, name) })
+	if i < 0 {
+		return ""
+	}
+	return names[i]
+}
+
+// Misspells reports whether a text is probably one certain name, or a misspelling of it.
+func Misspells(text, name string) bool { return similar(text, []string{name}) != "" }
+
+// Question asks whether the most similar name was meant: ` (did you mean "train"?)`. Question
+// returns "" if no name is similar. It belongs at the end of a text that quotes the unknown name.
+func Question(name string, names []string) string {
+	if near := Name(name, names); near != "" {
+		return fmt.Sprintf(" (did you mean %q?)", near)
+	}
+	return ""
+}
+
+// similar returns a name that begins with the unknown one, or else differs in the fewest letters; ""
+// if too many differ.
+func similar(name string, names []string) string {
 	if len(names) == 0 {
 		return ""
 	}
-	best := slices.MinFunc(names, func(a, b string) int {
-		return cmp.Or(cmp.Compare(levenshtein.Distance(name, a, nil), levenshtein.Distance(name, b, nil)), cmp.Compare(begun(name, b), begun(name, a)), strings.Compare(a, b))
-	})
 	for _, n := range names {
 		if len(name) >= 2 && (strings.HasPrefix(n, name) || swapped(name, n)) {
 			return n
 		}
 	}
+	best := slices.MinFunc(names, func(a, b string) int {
+		return cmp.Or(cmp.Compare(levenshtein.Distance(name, a, nil), levenshtein.Distance(name, b, nil)), cmp.Compare(begun(name, b), begun(name, a)), strings.Compare(a, b))
+	})
 	shared := len(name)
 	for _, n := range names {
 		shared = min(shared, begun(name, n))

@@ -8,7 +8,7 @@ import "testing"
 func TestName(t *testing.T) {
 	t.Parallel()
 	names := []string{"pal_after", "pal_class", "pal_duration"}
-	for name, want := range map[string]string{"pal_clas": "pal_class", "pal_dur": "pal_duration", "pal_klass": "pal_class", "pal_x": "", "": ""} {
+	for name, want := range map[string]string{"pal_clas": "pal_class", "pal_dur": "pal_duration", "pal_klass": "pal_class", "PAL_Clas": "pal_class", "duration": "pal_duration", "pal_x": "", "": ""} {
 		if got := Name(name, names); got != want {
 			t.Errorf("%q: %q, want %q", name, got, want)
 		}
@@ -25,7 +25,10 @@ func TestName(t *testing.T) {
 	if got := Name("n", []string{"json", "t"}); got != "" {
 		t.Errorf("of which no letter is left: %q", got)
 	}
-	if got := Name("x", nil); got != "" {
+	if got := Question("TRIAN", []string{"Train"}); got != ` (did you mean "Train"?)` {
+		t.Errorf("the question: %q", got)
+	}
+	if got := Name("x", nil) + Question("x", nil); got != "" {
 		t.Errorf("of none: %q", got)
 	}
 }

@@ -224,7 +224,6 @@ var examples = []struct {
 		{Kind: AwaitCanaries, Needs: 2}, {Kind: AwaitTenants}, {Kind: RaiseLimit, Limit: 4},
 		{Kind: CouldRun, Cause: "with 4 instead of 8 GPUs for each member", Try: "gpus=4"},
 		{Kind: ChangeJob}, {Kind: FixVersion},
-		{Kind: Advice, Cause: `write attribute = "${node.class}", value = "gpu".`},
 	}},
 	{"plan: train", []Reason{
 		{Kind: WouldStart}, {Kind: WouldStart, Because: []Reason{{Kind: Provided, Jobs: []string{"default/nosuch", "default/mine"}}}},

@@ -175,7 +175,6 @@ const (
 	CouldRun      Kind = "could-run"  // the job could run if it were changed
 	ChangeJob     Kind = "change-job" // change the job, or give a node what it lacks
 	FixVersion    Kind = "fix-version"
-	Advice        Kind = "advice" // how to write a constraint
 
 	// What nomad-pal plan says about a job.
 	WouldStart     Kind = "would-start"
@@ -551,7 +550,6 @@ var ofRemedies = map[Kind]writer{
 	CouldRun:      func(r Reason) string { return fmt.Sprintf("the job could run %s (%s)", r.Cause, r.Try) },
 	ChangeJob:     say("change the job, or give a node what the job needs; the placer tries again when a node changes, or after a few minutes"),
 	FixVersion:    say("fix the job and run it again; until then the old version keeps running, but does not restart if it loses members"),
-	Advice:        func(r Reason) string { return r.Cause },
 }
 
 // ofPlans writes what nomad-pal plan says.

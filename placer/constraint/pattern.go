@@ -5,14 +5,17 @@ package constraint
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"regexp"
 	"regexp/syntax"
+	"slices"
 	"strings"
 	"sync"
 
+	"github.com/hashicorp/go-version"
 	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/internal/nearest"
 )
 
 // The placer checks a job against every node, and again when nodes change. These limits bound the
@@ -88,8 +91,7 @@ func size(re *syntax.Regexp) int {
 }
 
 // Check returns an error if a job's constraints and affinities cost too much to evaluate, or if
-// Nomad always refuses one of them. If Nomad refuses one, the error tells the author what to write
-// instead.
+// Nomad always refuses one of them.
 func Check(job *api.Job) error {
 	if n := len(job.TaskGroups); n > maxGroups {
 		return fmt.Errorf("the job has %d task groups, but the placer accepts at most %d", n, maxGroups)
@@ -99,18 +101,13 @@ func Check(job *api.Job) error {
 		return fmt.Errorf("the job has more constraints and affinities than the %d that the placer accepts", maxConditions)
 	}
 	for _, c := range cs {
-		if err := tooLarge(c.Operand, c.RTarget); err != nil {
+		if err := valid("constraint", Condition{c.LTarget, c.Operand, c.RTarget}); err != nil {
 			return err
 		}
 	}
 	for _, a := range as {
-		if err := tooLarge(a.Operand, a.RTarget); err != nil {
+		if err := valid("affinity", Condition{a.LTarget, a.Operand, a.RTarget}); err != nil {
 			return err
-		}
-	}
-	for _, c := range cs {
-		if f := cmp.Or(operatorFault(c), patternFault(c)); f != nil {
-			return fmt.Errorf("constraint %s: %s", Condition{c.LTarget, c.Operand, c.RTarget}, strings.TrimRight(fmt.Sprintf("%s. %s", f, f.Advice()), ". "))
 		}
 	}
 	return nil
@@ -133,13 +130,40 @@ func ofJob(job *api.Job) (cs []*api.Constraint, as []*api.Affinity) {
 	return cs, as
 }
 
-// tooLarge returns an error if a condition's regular expression is too large.
-func tooLarge(operand, text string) error {
-	if operand != api.ConstraintRegex {
-		return nil
+// operators are Nomad's operators.
+var operators = []string{
+	"", "=", "==", "is", "!=", "not", "<", "<=", ">", ">=", api.ConstraintVersion, api.ConstraintSemver, api.ConstraintRegex,
+	api.ConstraintSetContains, api.ConstraintSetContainsAll, api.ConstraintSetContainsAny, api.ConstraintAttributeIsSet, api.ConstraintAttributeIsNotSet,
+	api.ConstraintDistinctHosts, api.ConstraintDistinctProperty,
+}
+
+// valid returns an error for an operator, regular expression or version that Nomad refuses, and for
+// a regular expression that is too large.
+func valid(kind string, c Condition) error {
+	if !slices.Contains(operators, c.Operator) {
+		return fmt.Errorf("%s %s: Nomad has no operator %q%s", kind, c, c.Operator, nearest.Question(c.Operator, operators))
 	}
-	if _, err := compiled(text); errors.Is(err, errPattern) {
-		return fmt.Errorf("a constraint with %.40q: %w", text, err)
+	var err error
+	switch c.Operator {
+	case api.ConstraintRegex:
+		_, err = compiled(c.Value)
+	case api.ConstraintVersion:
+		_, err = version.NewConstraint(c.Value)
+	}
+	if err != nil {
+		return fmt.Errorf("%s %.80s: %w", kind, c, err)
 	}
 	return nil
+}
+
+// Condition is a constraint or affinity as an author writes it.
+type Condition struct {
+	Attribute string // left side, such as ${attr.kernel.name}
+	Operator  string // such as regexp; "" means =
+	Value     string // right side
+}
+
+// String returns the condition in the form that Nomad uses.
+func (c Condition) String() string {
+	return fmt.Sprintf("%q", strings.TrimSpace(strings.Join([]string{c.Attribute, cmp.Or(c.Operator, "="), c.Value}, " ")))
 }

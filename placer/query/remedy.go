@@ -54,12 +54,6 @@ func (e *Explanation) neverRuns(v *request.View, job *api.Job) {
 	}
 	e.Obstacles = slices.DeleteFunc(e.Obstacles, func(o request.Obstacle) bool { return o.Now })
 	e.Decision.Walk, e.Decision.WalkOmitted = nil, 0
-	for _, o := range e.Obstacles {
-		if o.Fault != nil && o.Fault.Advice() != "" {
-			e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.Advice, Cause: o.Fault.Advice()})
-		}
-	}
-	advised := len(e.Remedies)
 	found := (&trial{v, rewrite.Author(job), triesOf(job)}).find()
 	for _, r := range found {
 		e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.CouldRun, Cause: r.text, Try: r.Changes.String()})
@@ -68,9 +62,7 @@ func (e *Explanation) neverRuns(v *request.View, job *api.Job) {
 		e.Try = found[0].Changes.String()
 		return
 	}
-	if advised == 0 {
-		e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.ChangeJob})
-	}
+	e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.ChangeJob})
 }
 
 // find returns all single changes that would let the job run or, if there are none, two changes
@@ -181,29 +173,22 @@ func (t *trial) remedies() (out []remedy) {
 	return out
 }
 
-// meantModel guesses which of the cluster's models an unknown model name means. The model's name
-// contains the unknown name, or is similar to it (see [nearest.Name]). Names that differ in a word
-// with digits (A6000, 6000) mean different models. meantModel returns "" if it finds none.
+// meantModel guesses which of the cluster's models an unknown model name means (see
+// [nearest.Name]). Names that differ in a word with digits (A6000, 6000) mean different models,
+// unless one contains the other. meantModel returns "" if it finds none.
 func meantModel(request string, models []string) string {
 	at := strings.LastIndex(request, "/") + 1
 	vendor, name := request[:at], strings.ToLower(request[at:])
-	lower := map[string]string{}
-	for _, m := range models {
-		lower[strings.ToLower(m)] = m
-		if m == request[at:] {
-			return ""
-		}
-	}
-	names := slices.Sorted(maps.Keys(lower))
-	for _, n := range names {
-		if strings.Contains(n, name) {
-			return vendor + lower[n]
-		}
+	if slices.Contains(models, request[at:]) {
+		return ""
 	}
 	numbered := func(s string) []string { return withNumber.FindAllString(s, -1) }
-	names = slices.DeleteFunc(names, func(n string) bool { return !slices.Equal(numbered(n), numbered(name)) })
-	if near := nearest.Name(name, names); near != "" {
-		return vendor + lower[near]
+	models = slices.DeleteFunc(slices.Sorted(slices.Values(models)), func(m string) bool {
+		lower := strings.ToLower(m)
+		return !strings.Contains(lower, name) && !slices.Equal(numbered(lower), numbered(name))
+	})
+	if near := nearest.Name(name, models); near != "" {
+		return vendor + near
 	}
 	return ""
 }

@@ -351,9 +351,9 @@ func meetsAll(cs []*api.Constraint, d *api.NodeDeviceResource) bool {
 	return !slices.ContainsFunc(cs, func(c *api.Constraint) bool { return !constraint.DeviceMeets(c, d) })
 }
 
-// fault returns why no node can meet the constraint that l reports as unmet; nil if l is not about
-// a constraint.
-func (v *View) fault(a gpuRequest, l Lack) *constraint.Fault {
+// fault returns what the nodes have instead of what a constraint demands; "" if l is not about a
+// constraint.
+func (v *View) fault(a gpuRequest, l Lack) string {
 	c := &api.Constraint{LTarget: l.Attribute, Operand: l.Operator, RTarget: l.Value}
 	switch l.Kind {
 	case LackConstraint:
@@ -364,5 +364,5 @@ func (v *View) fault(a gpuRequest, l Lack) *constraint.Fault {
 		})
 		return constraint.DeviceFault(c, named)
 	}
-	return nil
+	return ""
 }

@@ -61,7 +61,7 @@ func meantGPU(device string) string {
 	for i := range min(2, len(parts)) {
 		parts[i] = strings.ToLower(parts[i])
 	}
-	if len(parts) > 1 && nearest.Name(parts[0], []string{attr.Vendor}) == "" {
+	if len(parts) > 1 && !nearest.Misspells(parts[0], attr.Vendor) {
 		return ""
 	}
 	meant := attr.Vendor + "/" + attr.Type

@@ -32,8 +32,8 @@ type Obstacle struct {
 	// number of nodes that Nomad evaluated. If a group without GPUs is too large, Total is the
 	// number of nodes in the group's datacenters and pool.
 	Total int `json:"total"`
-	// Fault is why no node can ever meet a constraint, and what the author should write instead.
-	Fault *constraint.Fault `json:"fault,omitempty"`
+	// Fault says what the nodes have instead, if no node can ever meet a constraint.
+	Fault string `json:"fault,omitempty"`
 	// Now reports whether the obstacle can end by itself, when jobs end or nodes come back.
 	Now bool `json:"now,omitempty"`
 	// Away reports whether the nodes are only down, draining or not eligible, or have an unhealthy
@@ -44,8 +44,8 @@ type Obstacle struct {
 // Reason returns the obstacle as a reason.
 func (o Obstacle) Reason() reason.Reason {
 	r := reason.Reason{Kind: reason.Obstacle, Group: o.Group, Cause: o.What, Nodes: o.Nodes, Total: o.Total}
-	if o.Fault != nil {
-		r = r.Over(reason.Unread(o.Fault.String()))
+	if o.Fault != "" {
+		r = r.Over(reason.Unread(o.Fault))
 	}
 	return r
 }

@@ -44,7 +44,7 @@ func TestObstacles(t *testing.T) {
 		}, []string{"only 4 GPUs of one model (3 of 3 nodes)"}},
 		"device constraint": {"", func(j *api.Job, _ map[string]*api.Node) {
 			j.TaskGroups[0].Tasks[0].Resources.Devices[0].Constraints = []*api.Constraint{{LTarget: "${device.attr.memory}", Operand: ">=", RTarget: "1 TiB"}}
-		}, []string{`device constraint "${device.attr.memory} >= 1 TiB" (3 of 3 nodes): no node has ${device.attr.memory}`}},
+		}, []string{`device constraint "${device.attr.memory} >= 1 TiB" (3 of 3 nodes): no GPU has ${device.attr.memory}`}},
 		"resources": {"", func(j *api.Job, nodes map[string]*api.Node) {
 			memory := 5000
 			j.TaskGroups[0].Tasks[0].Resources.MemoryMB = &memory

@@ -25,7 +25,13 @@ func TestTooMuchInAJob(t *testing.T) {
 		want   string
 	}{
 		{"usual", func(j *api.Job) { j.Constraints = regex(`^(gpu|node)-[0-9]{2,4}\.rack[1-9]\.example\.(com|net)$`) }, ""},
-		{"none", func(j *api.Job) { j.Constraints = regex(`(`) }, "is not a regular expression"}, // Nomad refuses it, too
+		{"none", func(j *api.Job) { j.Constraints = regex(`(`) }, "error parsing regexp: missing closing )"}, // Nomad refuses it, too
+		{"no version", func(j *api.Job) {
+			j.Constraints = []*api.Constraint{{LTarget: "${attr.nomad.version}", Operand: "version", RTarget: "new"}}
+		}, `constraint "${attr.nomad.version} version new": malformed constraint: new`},
+		{"no operator", func(j *api.Job) {
+			j.TaskGroups[0].Affinities = []*api.Affinity{{LTarget: "${meta.rack}", Operand: "setcontains", RTarget: "1"}}
+		}, `affinity "${meta.rack} setcontains 1": Nomad has no operator "setcontains" (did you mean "set_contains"?)`},
 		{"a long one", func(j *api.Job) { j.Constraints = regex(strings.Repeat("(a|b|c)*", 200)) }, "regular expression is too large"},
 		{"a text of 1 MB", func(j *api.Job) { j.Constraints = regex(strings.Repeat("a", 1<<20)) }, "regular expression is too large"},
 		{"a short one that grows", func(j *api.Job) { j.Constraints = regex(`(a?){1000}(b?){1000}`) }, "regular expression is too large"},

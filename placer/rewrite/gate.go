@@ -74,8 +74,8 @@ func meantAsGate(c *api.Constraint) bool {
 		return false
 	}
 	value := strings.ToLower(c.RTarget)
-	speaks := strings.Contains(value, "nomad-pal") || nearest.Name(value, []string{"open"}) != ""
-	return key == GateMeta || speaks && nearest.Name(key, []string{GateMeta}) != ""
+	speaks := strings.Contains(value, "nomad-pal") || nearest.Misspells(value, "open")
+	return key == GateMeta || speaks && nearest.Misspells(key, GateMeta)
 }
 
 // FullyGated reports whether the gate applies to every group of the job. A job is fully gated if

@@ -179,8 +179,8 @@ var hints = map[string]func(h *Hints, value string) error{
 func (h *Hints) set(key, value string) error {
 	if hints[key] == nil {
 		names := slices.Sorted(maps.Keys(hints))
-		if near := nearest.Name(key, names); near != "" {
-			return fmt.Errorf("no such hint (did you mean %s?)", near)
+		if asked := nearest.Question(key, names); asked != "" {
+			return errors.New("no such hint" + asked)
 		}
 		return fmt.Errorf("no such hint; the hints are %s", strings.Join(names, ", "))
 	}

@@ -73,8 +73,8 @@ func (t *table) check() error {
 		return name == "" || slices.Contains(known, name) || t.format.slurm
 	})
 	for _, name := range other {
-		if meant := nearest.Name(name, known); meant != "" {
-			return fmt.Errorf("column %q is unknown; did you mean %q?", name, meant)
+		if asked := nearest.Question(name, known); asked != "" {
+			return fmt.Errorf("column %q is unknown%s", name, asked)
 		}
 	}
 	if missing := t.lacks(t.format.needs); len(missing) > 0 {

@@ -197,8 +197,8 @@ func (b *base) noNamespace(client *nomad.Client, namespace string) error {
 	if b.seesPart(client) { // Nomad lists only the namespaces in which the token has rights
 		none += " that your token can see"
 	}
-	if near := nearest.Name(namespace, names); near != "" {
-		return fmt.Errorf("%s (did you mean %q?)", none, near)
+	if asked := nearest.Question(namespace, names); asked != "" {
+		return errors.New(none + asked)
 	}
 	if len(names) == 1 {
 		return fmt.Errorf("%s: there is only %q", none, names[0])

@@ -335,8 +335,8 @@ func printObstacles(b *base, e *query.Explanation) {
 	rows := []string{row("Group", "Nodes", "Reason")}
 	for _, o := range e.Obstacles {
 		what := o.What
-		if o.Fault != nil {
-			what += ": " + o.Fault.String()
+		if o.Fault != "" {
+			what += ": " + o.Fault
 		}
 		rows = append(rows, row(o.Group, fmt.Sprintf("%d of %d", o.Nodes, o.Total), oneLine(what)))
 	}

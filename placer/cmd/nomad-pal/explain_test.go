@@ -381,7 +381,7 @@ func TestExplainNames(t *testing.T) {
 		}
 	}
 	hint := strings.Replace(jobText("default", "typo", 1), "batch\"", "batch\"\n  meta {\n    pal_clas = \"A\"\n  }", 1)
-	if _, out, said := c.reads(hint, "explain", "-"); !strings.Contains(out, "(did you mean pal_class?).") {
+	if _, out, said := c.reads(hint, "explain", "-"); !strings.Contains(out, "(did you mean \"pal_class\"?).") {
 		t.Errorf("a hint: %s%s", out, said)
 	}
 }

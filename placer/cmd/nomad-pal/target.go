@@ -197,17 +197,15 @@ func (b *base) noJob(client *nomad.Client, k cluster.JobKey) error {
 // similar adds a hint to an error about a missing job: another namespace that has a job of this
 // name, or the job with the most similar name.
 func (b *base) similar(jobs []cluster.JobKey, name string, err error) error {
-	names := map[string]string{} // the keys are in lower case
+	var names []string
 	for _, j := range jobs {
 		if j.ID == name {
 			return fmt.Errorf("%w, but namespace %s has a job with this name: nomad-pal %s %s", err, j.Namespace, b.command, query.InNamespace(j.Namespace, query.ShellQuoted(name)))
 		}
-		names[strings.ToLower(j.ID)] = j.ID
+		names = append(names, j.ID)
 	}
-	if near := nearest.Name(strings.ToLower(name), slices.Sorted(maps.Keys(names))); near != "" {
-		return fmt.Errorf("%w (did you mean %q?)", err, names[near])
-	}
-	return err
+	slices.Sort(names)
+	return fmt.Errorf("%w%s", err, nearest.Question(name, names))
 }
 
 // allocation finds an allocation by a prefix of its id; nil if there is none.
