@@ -63,7 +63,7 @@ const hostileConfig = `
 gang_ready_timeout = "2s"
 default_class = "A"
 queue {
-  order        = "priority"
+  order        = "fifo"
   locality_wait = false
   backfill     = "none"
   quantum      = "1s"

@@ -154,7 +154,7 @@ func (p *Placer) pretend(t *model.Tracked, index uint64, e gang.Event) {
 // author's edit applies.
 func TestStoppedWhenFree(t *testing.T) {
 	cfg := model.DefaultConfig()
-	cfg.Queue.Order, cfg.Queue.MaxWait = queue.Priority, 100*365*24*time.Hour // the jobs were submitted in 1970
+	cfg.Queue.Order, cfg.Queue.MaxWait = queue.FIFO, 100*365*24*time.Hour // the jobs were submitted in 1970
 	p, err := New(nil, cfg, hclog.NewNullLogger(), Hooks{})
 	if err != nil {
 		t.Fatal(err)

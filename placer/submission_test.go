@@ -273,7 +273,7 @@ func preemptible(t *testing.T, address string) *Placer {
 		t.Fatal(err)
 	}
 	cfg := model.DefaultConfig()
-	cfg.Queue.Order, cfg.Queue.Preempt = queue.Priority, true
+	cfg.Queue.Order, cfg.Queue.Preempt = queue.FIFO, true
 	p, err := New(client, cfg, hclog.NewNullLogger(), Hooks{})
 	if err != nil {
 		t.Fatal(err)

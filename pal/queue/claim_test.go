@@ -62,7 +62,7 @@ func TestFreedGPUsGoToTheFirstInTheQueue(t *testing.T) {
 func BenchmarkClaims(b *testing.B) {
 	for _, n := range []int{100, 1_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			q, err := New(Options{Order: Priority, Backfill: BackfillReserved, Preempt: true, Placement: pal.Policy{Name: pal.PAL},
+			q, err := New(Options{Order: FIFO, JobPriority: true, Backfill: BackfillReserved, Preempt: true, Placement: pal.Policy{Name: pal.PAL},
 				Tenants: map[string]Tenant{"a": {Quota: n}}})
 			if err != nil {
 				b.Fatal(err)

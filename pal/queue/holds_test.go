@@ -19,7 +19,7 @@ func TestHoldsWhileItStops(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q := newTestLine(t, Options{Order: Priority, Preempt: true, Placement: pal.Policy{Name: pal.PAL}})
+	q := newTestLine(t, Options{Order: FIFO, JobPriority: true, Preempt: true, Placement: pal.Policy{Name: pal.PAL}})
 	g := pal.SingleGPUs("victim", pal.ClassA, 4)
 	all := pal.Predict(c, g, []pal.Member{{GPUs: []int{0}}, {GPUs: []int{1}}, {GPUs: []int{2}}, {GPUs: []int{3}}})
 	if all.Cost() != 2 {
@@ -105,7 +105,7 @@ func TestHoldsOfOneThatMoved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q := newTestLine(t, Options{Order: Priority, Preempt: true, Migrate: true, Placement: pal.Policy{Name: pal.PAL}})
+	q := newTestLine(t, Options{Order: FIFO, JobPriority: true, Preempt: true, Migrate: true, Placement: pal.Policy{Name: pal.PAL}})
 	g := pal.SingleGPUs("victim", pal.ClassA, 2)
 	slow := pal.Predict(c, g, []pal.Member{{GPUs: []int{0}}, {GPUs: []int{1}}})
 	c.Take(g, slow)

@@ -21,7 +21,7 @@ type Job struct {
 	// User is the owner of the job, for limits of users; "" means none.
 	User     string
 	Gang     pal.Gang
-	Priority int // a higher number goes first; see Options.ByPriority
+	Priority int // a higher number goes first; see Options.JobPriority
 	// Submitted is the time of submission, since the caller's epoch.
 	Submitted time.Duration
 	// Estimate is the user's estimate of the job's run time on the best GPUs that the gang can get; 0
@@ -76,23 +76,20 @@ type Job struct {
 // Order is the name of an order of the queue.
 type Order string
 
-// The orders. All orders except RoundRobin sort gangs of equal rank by the time of submission.
+// The orders. All of them sort gangs of equal rank by the time of submission.
 const (
-	FIFO     Order = "fifo"     // by the time of submission
-	Priority Order = "priority" // by Nomad's job priority, highest first
-	LAS      Order = "las"      // least attained GPU time first, in levels (Tiresias)
-	SRTF     Order = "srtf"     // shortest expected remaining time first
+	FIFO Order = "fifo" // by the time of submission
+	LAS  Order = "las"  // least attained GPU time first, in levels (Tiresias)
+	SRTF Order = "srtf" // shortest expected remaining time first
 	// Adaptive puts the gang with the least expected remaining GPU time first. The expectation uses
 	// estimates, earlier runs of the same name, the gangs' own reports, and limits. If none of
 	// these is known, a gang is expected to run as long again as it has run so far, but at least
 	// for DefaultRuntime.
 	Adaptive Order = "adaptive"
-	// RoundRobin gives each gang, in turn, a time slice of one quantum (Gandiva).
-	RoundRobin Order = "round-robin"
 )
 
 // Orders returns all orders.
-func Orders() []Order { return []Order{FIFO, Priority, LAS, SRTF, Adaptive, RoundRobin} }
+func Orders() []Order { return []Order{FIFO, LAS, SRTF, Adaptive} }
 
 // ParseOrder parses the name of an order.
 func ParseOrder(s string) (Order, error) {
@@ -134,8 +131,8 @@ type Options struct {
 	// use outliers, unless it could never run without them. With LocalityWait, a gang of one GPU
 	// can use an outlier after it has waited for a better GPU. 0 means that no GPU is an outlier.
 	OutlierThreshold float64
-	// Quantum is the time slice of RoundRobin, and the attained GPU time at which the first level
-	// of LAS ends. 0 means [DefaultQuantum].
+	// Quantum is the attained GPU time at which the first level of LAS ends. 0 means
+	// [DefaultQuantum].
 	Quantum time.Duration
 	// DefaultRuntime is the expected run time of a new gang about which nothing is known; 0 means
 	// [DefaultRuntime]. The bounds between the levels of SRTF and Adaptive are proportional to
@@ -151,9 +148,8 @@ type Options struct {
 	// count.
 	HalfLife time.Duration
 	// JobPriority puts gangs of a higher [Job.Priority] first, and lets them stop preemptible gangs
-	// of a lower one. JobPriority counts before Order. With FairShare, it counts only
-	// between gangs of the same tenant. The order [Priority] has the same effect as JobPriority,
-	// and sorts gangs of equal priority by the time of submission.
+	// of a lower one. JobPriority counts before Order. With FairShare, it counts only between
+	// gangs of the same tenant.
 	JobPriority bool
 	// Starts is the number of actions after which a pass ends; 0 means no limit. The next pass
 	// continues with the remaining gangs.
@@ -164,9 +160,6 @@ type Options struct {
 	// exclusive.
 	Exclusive bool
 }
-
-// ByPriority reports whether gangs of a higher [Job.Priority] go first.
-func (o Options) ByPriority() bool { return o.JobPriority || o.Order == Priority }
 
 // Backfill says which gangs may start while the head of the queue waits for GPUs. The head is the
 // first gang that does not fit.

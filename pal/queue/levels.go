@@ -100,9 +100,8 @@ func (ls *levels) relevel(fs *foresight, now time.Duration) {
 // 1/looks of DefaultRuntime is used instead.
 const looks = 16
 
-// nextLevel returns when a running gang's level must be computed again. Under LAS and RoundRobin,
-// the result is exactly the time at which the level changes. Under FIFO and Priority, levels never
-// change. Under SRTF and Adaptive, the level can change before or after the returned time.
+// nextLevel returns when a running gang's level must be computed again. Under LAS, the result
+// is exactly the time at which the level changes. Under FIFO, levels never change. Under SRTF and Adaptive, the level can change before or after the returned time.
 func (fs *foresight) nextLevel(e *entry, now time.Duration) time.Duration {
 	switch fs.opt.Order {
 	case LAS:
@@ -122,10 +121,6 @@ func (fs *foresight) nextLevel(e *entry, now time.Duration) time.Duration {
 			due -= time.Duration(e.whole()/e.gpus + 1)
 		}
 		return due
-	case RoundRobin:
-		if at := e.startedAt + fs.opt.Quantum; at > now {
-			return at
-		}
 	case SRTF, Adaptive:
 		more := max(e.work(now), fs.opt.DefaultRuntime) / looks
 		return now + stretched(more, e.cost(e.placement))

@@ -175,7 +175,7 @@ func TestRebaseWhileMoving(t *testing.T) {
 // TestRebaseWhileStopping: after Rebase, a gang that was being stopped for another gang is still
 // being stopped for it.
 func TestRebaseWhileStopping(t *testing.T) {
-	q := newTestLine(t, Options{Order: Priority, Preempt: true, Placement: pal.Policy{Name: pal.PAL}})
+	q := newTestLine(t, Options{Order: FIFO, JobPriority: true, Preempt: true, Placement: pal.Policy{Name: pal.PAL}})
 	c, err := pal.NewCluster(testNodes(2, ""), pal.TwoTier(1.7))
 	if err != nil {
 		t.Fatal(err)

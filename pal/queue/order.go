@@ -13,7 +13,7 @@ import (
 type key struct {
 	behind int // smaller for a higher priority; 0 if priorities do not count
 	rank   float64
-	since  time.Duration // time of submission; under RoundRobin, when the gang began to wait
+	since  time.Duration // time of submission
 	seq    int64
 }
 
@@ -32,16 +32,12 @@ func (a key) compare(b key) int {
 
 // keyOf returns the key of a waiting gang.
 func (fs *foresight) keyOf(e *entry) key {
-	if fs.opt.Order != RoundRobin {
-		e.rank = fs.rank(e, e.waitingSince)
+	e.rank = fs.rank(e, e.waitingSince)
+	k := key{behind: fs.behind(e), rank: e.rank * fs.credit(e), since: e.job.Submitted, seq: e.seq}
+	if e.job.Returns {
+		k.rank = -1
 	}
-	switch {
-	case e.job.Returns:
-		return key{behind: fs.behind(e), rank: -1, since: e.job.Submitted, seq: e.seq}
-	case fs.opt.Order == RoundRobin:
-		return key{behind: fs.behind(e), since: e.waitingSince, seq: e.seq}
-	}
-	return key{behind: fs.behind(e), rank: e.rank * fs.credit(e), since: e.job.Submitted, seq: e.seq}
+	return k
 }
 
 // credit returns the fraction of the gang's rank that counts for its place in the queue. See
@@ -103,7 +99,7 @@ const highestPriority = 1 << 20
 // behind returns the negative priority of the gang, so that the gang with the smaller number goes
 // first. If priorities do not count, behind returns 0.
 func (fs *foresight) behind(e *entry) int {
-	if !fs.opt.ByPriority() {
+	if !fs.opt.JobPriority {
 		return 0
 	}
 	return -min(max(e.job.Priority, -highestPriority), highestPriority)
@@ -123,8 +119,7 @@ func (fs *foresight) level(e *entry, now time.Duration) int {
 // a quantity that depends on the order. So a gang is stopped only for a gang with a much smaller
 // quantity. Under LAS, the quantity is the attained GPU time divided by the quantum. Under SRTF,
 // the quantity is the expected remaining time. Under Adaptive, the quantity is the GPU time that
-// area returns. Under RoundRobin, there are two levels, and gangs whose time slice is over have the
-// worse level. Under FIFO and Priority, all gangs have the same level.
+// area returns. Under FIFO, all gangs have the same level.
 func (fs *foresight) levelInOrder(e *entry, now time.Duration) int {
 	switch fs.opt.Order {
 	case LAS:
@@ -138,10 +133,6 @@ func (fs *foresight) levelInOrder(e *entry, now time.Duration) int {
 			rank /= cmp.Or(fs.opt.Credit, 1) // instead of multiplying the ranks of all possible victims by Credit
 		}
 		return powerOf4(rank / fs.finest())
-	case RoundRobin:
-		if e.state >= running && now-e.startedAt >= fs.opt.Quantum {
-			return 1
-		}
 	}
 	return 0
 }

@@ -71,7 +71,7 @@ func (p *planner) victimsFor(e *entry, level, above int) *victims {
 
 // levelFor converts the level of the running gang v, so that it can be compared with the level of
 // the waiting gang e. The parameter `its` is v's own level. Under fair share, the priority does not
-// count between gangs of two tenants, unless the order is Priority.
+// count between gangs of two tenants.
 func (p *planner) levelFor(e, v *entry, its int) int {
 	if p.tenantsFirst() && v.of.tenant != e.of.tenant {
 		its += (p.behind(e) - p.behind(v)) * orderLevels
@@ -88,7 +88,7 @@ func (p *planner) mayPreempt(v, e *entry, level int, freed freedGPUs) bool {
 }
 
 // tenantsFirst reports whether fair shares count before priorities.
-func (ts *tenancy) tenantsFirst() bool { return ts.opt.FairShare && ts.opt.Order != Priority }
+func (ts *tenancy) tenantsFirst() bool { return ts.opt.FairShare }
 
 // stopAndShrink makes elastic gangs give back members, and stops gangs of worse levels or of
 // tenants above their quotas. It reports whether the waiting gang gets its GPUs.

@@ -360,7 +360,7 @@ func (w *world) names(p pal.Placement) string {
 func TestStaleCluster(t *testing.T) {
 	for _, what := range []string{"ended", "failed"} {
 		w := &world{gangs: map[string]pal.Gang{}, places: map[string]pal.Placement{}}
-		q, err := New(Options{Order: Priority, Backfill: BackfillReserved, Preempt: true, Migrate: true, LocalityWait: true, OutlierThreshold: 1.5,
+		q, err := New(Options{Order: FIFO, JobPriority: true, Backfill: BackfillReserved, Preempt: true, Migrate: true, LocalityWait: true, OutlierThreshold: 1.5,
 			Placement: pal.Policy{Name: pal.PAL}})
 		if err != nil {
 			t.Fatal(err)

@@ -76,7 +76,7 @@ func TestNoGrowthBeforeAllWereTried(t *testing.T) {
 // TestStartsBoundsStops: the limit on the starts of a pass also limits the gangs that it stops,
 // because each stop is a write to Nomad. Only the last decision of a pass can exceed the limit.
 func TestStartsBoundsStops(t *testing.T) {
-	w := &world{queue: newTestLine(t, Options{Order: Priority, Preempt: true, Starts: 2, Placement: pal.Policy{Name: pal.PAL}}),
+	w := &world{queue: newTestLine(t, Options{Order: FIFO, JobPriority: true, Preempt: true, Starts: 2, Placement: pal.Policy{Name: pal.PAL}}),
 		gangs: map[string]pal.Gang{}, places: map[string]pal.Placement{}}
 	var err error
 	if w.cluster, err = pal.NewCluster(testNodes(2, ""), pal.TwoTier(1.7)); err != nil {

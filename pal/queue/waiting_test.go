@@ -32,7 +32,7 @@ func TestNotKeptForWhoHasGPUs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{queue: newTestLine(t, Options{Order: Priority, Preempt: true, Placement: pal.Policy{Name: pal.PAL}}), cluster: c,
+	w := &world{queue: newTestLine(t, Options{Order: FIFO, JobPriority: true, Preempt: true, Placement: pal.Policy{Name: pal.PAL}}), cluster: c,
 		gangs: map[string]pal.Gang{}, places: map[string]pal.Placement{}}
 	say := func(job, decides string) {
 		t.Helper()

@@ -179,7 +179,7 @@ func queueKeys() []Key {
 	backfill.get = func(c *Config) string { return string(cmp.Or(c.Queue.Backfill, queue.BackfillNone)) }
 	return []Key{
 		{Block: "queue", Name: "order", text: parsed(queue.ParseOrder, func(c *Config) *queue.Order { return &c.Queue.Order }),
-			Doc: "`fifo`, `priority` (Nomad's job priority, then age), `las` (least GPU time attained first), `srtf` (shortest expected remaining time), `adaptive` (least expected remaining GPU time, by hints and history), `round-robin`"},
+			Doc: "`fifo`, `las` (least GPU time attained first), `srtf` (shortest expected remaining time), `adaptive` (least expected remaining GPU time, by hints and history). Jobs of a higher priority go first in any order, see `job_priority`"},
 		{Block: "queue", Name: "backfill", text: backfill,
 			Doc: "Which gangs may start before a head of the queue that does not fit: `\"none\"` (strict order, so GPUs idle), `\"reserved\"` (gangs that do not delay the head's reservation, and gangs that may be stopped), `\"best-effort\"` (all gangs that fit, however long the head waits)"},
 		queueKey("max_wait", func(c *Config) *time.Duration { return &c.Queue.MaxWait },
@@ -200,7 +200,7 @@ func queueKeys() []Key {
 		queueKey("refuse_bad_neighbours", func(c *Config) *bool { return &c.Queue.Placement.RefuseBad },
 			"Leave a part of a [shared GPU](../operators/share-gpus.md#bad-neighbours) free, if a job would do less work on this part than its neighbours would lose. The job waits for a better part until the job is overdue. The placer knows the cost of neighbours on a V100, and learns other costs from finished runs. If the placer does not know the cost, it refuses no job"),
 		queueKey("quantum", func(c *Config) *time.Duration { return &c.Queue.Quantum },
-			"GPU time of the first level of `las`; time slice of `round-robin`. At least `1s`"),
+			"GPU time of the first level of `las`. At least `1s`"),
 		queueKey("default_runtime", func(c *Config) *time.Duration { return &c.Queue.DefaultRuntime },
 			"Expected run time of a job that has no `pal_duration`, no `max_run_duration` and no earlier runs of its name. The placer raises this value for non-preemptible jobs, if other jobs have estimates and jobs without an estimate have run for longer. Once a job has run longer than expected, the placer expects it to run for that long again"),
 		queueKey("job_priority", func(c *Config) *bool { return &c.Queue.JobPriority },

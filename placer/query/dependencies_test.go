@@ -108,7 +108,7 @@ func TestAfter(t *testing.T) {
 func TestAfterItRan(t *testing.T) {
 	for name, again := range map[string]bool{"forgotten": false, "run again": true} {
 		t.Run(name, func(t *testing.T) {
-			bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) { c.Queue.Order, c.Queue.Preempt = queue.Priority, true }}, func(w *bed.World) {
+			bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) { c.Queue.Order, c.Queue.Preempt = queue.FIFO, true }}, func(w *bed.World) {
 				w.AddNodes(1, 4)
 				first := w.StartPlacer()
 				prepare := bed.Gang{Name: "prepare", Ungated: true, Runs: time.Second, Change: withoutGPUs}

@@ -294,7 +294,7 @@ func (s facts) starts(t *model.Tracked, g pal.Gang) (at pal.Placement, ok bool) 
 // helps if the job would overtake the job ahead of it, or would fit after the placer has stopped
 // preemptible jobs.
 func (s facts) priorityHelps(t *model.Tracked, w *model.Wait, h *Holders) bool {
-	if !s.m.Cfg.Queue.ByPriority() || t.Control.Priority != 0 || t.QueuePriority() >= tryPriority {
+	if !s.m.Cfg.Queue.JobPriority || t.Control.Priority != 0 || t.QueuePriority() >= tryPriority {
 		return false
 	}
 	below := func(id string) bool {

@@ -163,7 +163,7 @@ func earlierRuns(runs int, shortest, longest time.Duration) string {
 // namespace.
 func (s facts) notePriority(e *Explanation, t *model.Tracked) {
 	q := s.m.Cfg.Queue
-	if !q.ByPriority() || t.Nomad != gang.Waiting {
+	if !q.JobPriority || t.Nomad != gang.Waiting {
 		return
 	}
 	tenants := q.FairShare || len(q.Tenants) > 0

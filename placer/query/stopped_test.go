@@ -22,7 +22,7 @@ import (
 func TestStoppedFor(t *testing.T) {
 	for namespace, record := range map[string]string{"default": "default/high", "research": ""} {
 		t.Run(namespace, func(t *testing.T) {
-			bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) { c.Queue.Order, c.Queue.Preempt = queue.Priority, true }}, func(w *bed.World) {
+			bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) { c.Queue.Order, c.Queue.Preempt = queue.FIFO, true }}, func(w *bed.World) {
 				w.AddNodes(1, 4)
 				p := w.StartPlacer()
 				w.Submit(bed.Gang{Name: "low", GPUs: 4, Runs: 10 * time.Hour, Meta: map[string]string{"pal_preempt": "true"}})
@@ -70,7 +70,7 @@ func TestOwnGPUsAreNotKept(t *testing.T) {
 
 // A gang that waits again after failures is told which nodes it avoids.
 func TestAvoidedNodesAreTold(t *testing.T) {
-	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) { c.Queue.Order = queue.Priority }}, func(w *bed.World) {
+	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) { c.Queue.Order = queue.FIFO }}, func(w *bed.World) {
 		w.AddNodes(1, 4)
 		w.StartPlacer()
 		w.Submit(bed.Gang{Name: "fails", GPUs: 4, Runs: time.Minute, Exit: 3})

@@ -23,13 +23,11 @@ func More() []sim.Policy {
 	srtf.MaxWait = sim.Unbounded
 	ps := []sim.Policy{{Name: "srtf", Queue: srtf, Preempts: true, Estimate: func(uint64) sim.Estimate { return sim.Exact },
 		About: "shortest remaining time first, preemptive, packed; run times are known exactly; no bound on waiting"}}
-	ours, gandiva := preemptive(queue.LAS), preemptive(queue.RoundRobin)
+	ours := preemptive(queue.LAS)
 	ours.Migrate, ours.LocalityWait, ours.OutlierThreshold = true, true, queue.DefaultOutlierThreshold
-	gandiva.Migrate = true
 	for _, p := range []sim.Policy{
 		{Name: "las", Queue: ours, About: "least attained GPU time first in levels, preemptive, packed, with our rules: waits for closer GPUs, no outliers, and moves"},
 		{Name: "tiresias", Queue: preemptive(queue.LAS), About: "as Tiresias: least attained GPU time first in levels, preemptive, packed"},
-		{Name: "gandiva", Queue: gandiva, About: "as Gandiva: time slices of an hour in turn, packed, moved if that pays; it does not put two jobs on one GPU"},
 	} {
 		p.Preempts = true
 		unbounded := p

@@ -29,7 +29,6 @@ func variants() []variant {
 		{name: "nomad, rendezvous 10 min", nomad: true, rendezvous: 10 * time.Minute},
 		{name: "nomad, rendezvous 30 min", nomad: true, rendezvous: 30 * time.Minute},
 		{name: "tiresias", queue: preempting(queue.LAS, pal.Packed), preempt: true},
-		{name: "gandiva", queue: migrating(preempting(queue.RoundRobin, pal.Packed)), preempt: true},
 		{name: "ours without preemption", queue: queue.Default()},
 		{name: "ours with preemption", queue: queue.Default(), preempt: true},
 	}
@@ -87,7 +86,6 @@ func options(order queue.Order, place pal.PolicyName) queue.Options {
 
 func backfilling(o queue.Options) queue.Options { o.Backfill = queue.BackfillReserved; return o }
 func bestEffort(o queue.Options) queue.Options  { o.Backfill = queue.BackfillBestEffort; return o }
-func migrating(o queue.Options) queue.Options   { o.Migrate = true; return o }
 
 func preempting(order queue.Order, place pal.PolicyName) queue.Options {
 	o := bestEffort(backfilling(options(order, place)))

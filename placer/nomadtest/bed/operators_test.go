@@ -25,7 +25,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-func preempting(c *model.Config) { c.Queue.Order, c.Queue.Preempt = queue.Priority, true }
+func preempting(c *model.Config) { c.Queue.Order, c.Queue.Preempt = queue.FIFO, true }
 
 // checkpoints makes a job's members exit with 0 when they are asked to end.
 func checkpoints(j *api.Job) {

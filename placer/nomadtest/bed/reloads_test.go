@@ -217,7 +217,6 @@ func TestReloadedInTheMiddle(t *testing.T) {
 	for name, change := range map[string]func(*model.Config){
 		"no preemption": func(c *model.Config) { c.Queue.Preempt = false },
 		"fifo":          func(c *model.Config) { c.Queue.Order = queue.FIFO },
-		"round-robin":   func(c *model.Config) { c.Queue.Order = "round-robin"; c.Queue.Preempt = true },
 		"las":           func(c *model.Config) { c.Queue.Order = "las"; c.Queue.Preempt = true },
 		"quota": func(c *model.Config) {
 			preempting(c)
