@@ -7,6 +7,10 @@
 replay: build nomad $(BIN)/rank-driver ## Run workloads on real clusters under plain Nomad, Slurm (apt-get install slurm-wlm munge libfaketime; skipped without) and the placer: 66 runs, over an hour (REPLAY_ARGS='-resume', or '-jobs 60 -repetitions 1 -outliers 1' for 8 minutes); writes bench/results/replay.json and, with the raw runs, replay-runs.json.gz
 	$(BIN)/replay -nomad $$(cat build/nomad.path) -bin $(BIN) $(REPLAY_ARGS)
 
+.PHONY: replay-placement
+replay-placement: build nomad $(BIN)/rank-driver ## Run ten workloads on real clusters with GPUs chosen by speed, and packed, under the same queue: 60 runs, an hour; writes bench/results/replay-placement.json
+	$(BIN)/replay -nomad $$(cat build/nomad.path) -bin $(BIN) -json bench/results/replay-placement.json -repetitions 10 -modes pal-packed,pal-default $(REPLAY_ARGS)
+
 .PHONY: replay-overload
 replay-overload: build nomad $(BIN)/rank-driver ## Run an overloaded hour on real clusters, under plain Nomad, under the placer with overdue gangs before all others (an earlier default), and under the default: 6 runs, 25 minutes; writes bench/results/replay-overload.json
 	$(BIN)/replay -nomad $$(cat build/nomad.path) -bin $(BIN) -json bench/results/replay-overload.json -outliers 1 -repetitions 1 -parallel 2 \

@@ -21,7 +21,7 @@ func (r *report) Page() plot.Page {
 			fmt.Sprintf("%d runs at a time, each on its own cluster. %v", r.Parallel, r.Provenance),
 			"Lines named nomad are plain Nomad, those named slurm are Slurm with backfill, the others are the placer. Slurm gets the true work of each job, or (…-guesses) a user's guess; no job is stopped by a time limit. Gangs of nomad-binpack wait forever for their missing ranks; those of …-retry10m and …-retry30m give up after 10 and 30 minutes of the trace's time and are placed again at once (Nomad itself would wait 5 s more, which is many minutes of the trace's time). If plain Nomad leaves jobs unfinished, averages over the finished ones favour it.",
 		},
-		Sections: []plot.Section{{Title: "Against plain Nomad and Slurm", Notes: []string{
+		Sections: []plot.Section{{Title: "Against plain Nomad, Slurm and packed placement", Notes: []string{
 			fmt.Sprintf("Each line compares a scheduler with the scheduler in the column “against”, on the same jobs and GPUs. The values are the change in percent: the geometric mean of the ratio over the repetitions, with its 95 %% confidence interval. Targets met: the targets are PAL's margins over its baselines (geomean JCT −42 %%, useful utilization +28 %%, makespan −47 %%); “yes” if the whole interval meets the target, “mean” if only the mean does. Repetitions in which plain Nomad deadlocked have no ratio. “At least”: jobs that plain Nomad did not finish count as if they had finished at the end of the run (after %.0f s at most).", r.BoundS)},
 			Table: r.marginTable()}},
 	}
@@ -32,7 +32,7 @@ func (r *report) Page() plot.Page {
 }
 
 func (r *report) marginTable() *plot.Table {
-	t := &plot.Table{Head: []string{"scheduler", "population", "against", "pairs", "geomean JCT", "useful utilization", "makespan", "targets met"}}
+	t := &plot.Table{Head: []string{"scheduler", "population", "against", "pairs", "avg JCT", "geomean JCT", "useful utilization", "makespan", "targets met"}}
 	for _, m := range r.Margins {
 		c := m.cells()
 		t.Rows = append(t.Rows, append([]string{c[0], m.Population}, c[1:]...))

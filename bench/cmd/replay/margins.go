@@ -17,8 +17,8 @@ const (
 	makespanTarget = 1 - 0.47
 )
 
-// margin compares one line of the placer with one of plain Nomad or Slurm, run by run. Compared
-// runs have the same jobs and GPUs.
+// margin compares one line of the placer with one of plain Nomad or Slurm, or with the placer that
+// only packs, run by run. Compared runs have the same jobs and GPUs.
 type margin struct {
 	Population string `json:"population"`
 	Scheduler  string `json:"scheduler"`
@@ -32,6 +32,7 @@ type margin struct {
 	// AtLeast reports whether the other line left jobs unfinished. Unfinished jobs count as if they
 	// had finished at the end of the run, so the true margins are larger.
 	AtLeast    bool   `json:"at_least"`
+	AvgJCT     *ratio `json:"avg_jct,omitempty"`
 	GeomeanJCT *ratio `json:"geomean_jct,omitempty"`
 	Useful     *ratio `json:"useful_utilization,omitempty"`
 	Makespan   *ratio `json:"makespan,omitempty"`
@@ -52,13 +53,14 @@ type ratio struct {
 	Surely bool    `json:"surely_met"`
 }
 
-// margins compares every line of the placer with every line of plain Nomad and Slurm on the same
-// population.
+// margins compares every line of the placer with every line of plain Nomad and Slurm, and with the
+// placer's own pal-packed, on the same population.
 func (r *report) margins() []*margin {
 	var out []*margin
 	for _, l := range r.Runs {
 		for _, o := range r.Runs {
-			if !l.theirs() && o.theirs() && l.Outliers == o.Outliers {
+			base := o.theirs() || o.Scheduler == "pal-packed" && o != l
+			if !l.theirs() && base && l.Outliers == o.Outliers {
 				out = append(out, l.against(o))
 			}
 		}
@@ -68,7 +70,7 @@ func (r *report) margins() []*margin {
 
 func (l *line) against(o *line) *margin {
 	m := &margin{Population: l.Population, Scheduler: l.Scheduler, Preemption: l.Preemption, Against: o.Scheduler, title: l.title()}
-	var geomean, useful, makespan []float64
+	var avg, geomean, useful, makespan []float64
 	for _, ours := range l.Raw {
 		its := o.of(ours.Seed)
 		if its == nil {
@@ -85,10 +87,12 @@ func (l *line) against(o *line) *margin {
 		}
 		m.Pairs++
 		m.AtLeast = m.AtLeast || b.Finished < b.Jobs
+		avg = append(avg, float64(a.AvgJCT)/float64(b.AvgJCT))
 		geomean = append(geomean, float64(a.GeomeanJCT)/float64(b.GeomeanJCT))
 		useful = append(useful, a.Useful/b.Useful)
 		makespan = append(makespan, float64(a.Makespan)/float64(b.Makespan))
 	}
+	m.AvgJCT = newRatio(avg, 0)
 	m.GeomeanJCT = newRatio(geomean, geomeanTarget)
 	m.Useful, m.Makespan = newRatio(useful, usefulTarget), newRatio(makespan, makespanTarget)
 	return m
@@ -155,5 +159,5 @@ func (m *margin) cells() []string {
 	if m.AtLeast {
 		pairs += ", at least"
 	}
-	return []string{m.title, m.Against, pairs, m.GeomeanJCT.String(), m.Useful.String(), m.Makespan.String(), m.verdict()}
+	return []string{m.title, m.Against, pairs, m.AvgJCT.String(), m.GeomeanJCT.String(), m.Useful.String(), m.Makespan.String(), m.verdict()}
 }

@@ -49,6 +49,20 @@ func TestMarginsOnTwoModels(t *testing.T) {
 	}
 }
 
+// The placer that chooses GPUs by speed is compared with the placer that packs.
+func TestMarginsOfPlacement(t *testing.T) {
+	t.Parallel()
+	r := &report{GPUs: 8, Jobs: 2}
+	r.add(run1("pal-packed", false, 1), result(20, &replay.Prediction{}))
+	r.add(run1("pal-default", false, 1), result(10, &replay.Prediction{}))
+	if len(r.Margins) != 1 || r.Margins[0].Scheduler != "pal-default" || r.Margins[0].Against != "pal-packed" {
+		t.Fatalf("margins %+v", r.Margins)
+	}
+	if got := r.Margins[0].AvgJCT; got == nil || got.Mean >= 1 || got.Target != 0 {
+		t.Errorf("average JCT %+v", got)
+	}
+}
+
 // Pairs without a ratio are left out and counted.
 func TestMarginsLeaveOut(t *testing.T) {
 	t.Parallel()
@@ -71,7 +85,7 @@ func TestMarginsLeaveOut(t *testing.T) {
 	if m.GeomeanJCT.High != 0 || m.GeomeanJCT.Surely {
 		t.Errorf("a single pair has an interval: %+v", m.GeomeanJCT)
 	}
-	want := []string{"pal-default", "nomad-binpack", "1, 1 deadlocked, 1 unfinished", m.GeomeanJCT.String(), "+50 %", "-33 %", "mean / mean / no"}
+	want := []string{"pal-default", "nomad-binpack", "1, 1 deadlocked, 1 unfinished", m.AvgJCT.String(), m.GeomeanJCT.String(), "+50 %", "-33 %", "mean / mean / no"}
 	if got := m.cells(); !cmp.Equal(got, want) {
 		t.Error(cmp.Diff(want, got))
 	}
