@@ -182,7 +182,8 @@ func (p *Placer) trackJob(ctx context.Context, k cluster.JobKey) {
 	if t == nil {
 		t = p.m.Add(k)
 	}
-	o := gang.Observation{Observed: st, BroughtBack: p.m.BroughtBack(job)}
+	o := gang.Observation{Observed: st}
+	o.Overwrote, o.Recreated = p.m.WroteLate(job)
 	if st.Ours() {
 		o.Request, o.Refused = p.m.RequestOf(st)
 	}

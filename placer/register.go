@@ -64,25 +64,16 @@ func (p *core) registerOver(ctx context.Context, job *api.Job, source *api.JobSu
 // first. was is the job before the registration, or nil for a new job. If the job is unchanged,
 // gone, or unreadable, the outcome stays unknown, because the servers can still write the
 // registration. The placer then retries with the same index, so Nomad accepts only one of the two
-// registrations. If the author has purged the job and a late write brings the job back, the placer
-// purges it again (see [model.Model.BroughtBack]).
-//
-// If the job has been registered more than once since the given version, lookUp reports a conflict,
-// even if the last registration looks like the placer's. In this case, the author may have run the
-// job again, and another placer may have chosen the same GPUs. The versions of the job then show
-// what the placer must undo.
+// registrations. If a late write replaces a change by the author, the placer makes this change again
+// (see [model.Model.WroteLate]).
 func (p *core) lookUp(ctx context.Context, job, was *api.Job, unknown error) (*api.JobRegisterResponse, error) {
 	now, err := p.nomad.Job(ctx, cluster.KeyOf(job))
-	next := uint64(0) // the version of this registration
-	if was != nil {
-		next = *was.Version + 1
-	}
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%w; looking it up: %w", unknown, err)
 	case now == nil || was != nil && *now.JobModifyIndex == *was.JobModifyIndex:
 		return nil, unknown
-	case gang.SpecText(now) != gang.SpecText(job), *now.Version > next, rewrite.Stopped(now): // or its author has stopped it since
+	case gang.SpecText(now) != gang.SpecText(job), was == nil && *now.Version > 0, rewrite.Stopped(now): // or its author has stopped it since
 		return nil, fmt.Errorf("registering job %q: %w", *job.ID, nomad.ErrConflict)
 	}
 	p.log.Info("a registration that Nomad did not confirm has succeeded", "job", *job.ID, "namespace", *job.Namespace)

@@ -44,9 +44,9 @@ type (
 		Observed
 		Request request.Request
 		Refused error // why the job cannot be served
-		// BroughtBack is true if the author purged the job, and Nomad later stored a registration
-		// that the placer had sent earlier.
-		BroughtBack bool
+		// Overwrote is true if Nomad wrote a registration of the placer late, over a change by the
+		// author. Recreated is true if this change was a purge.
+		Overwrote, Recreated bool
 	}
 	// Reconcile makes the gang carry out all duties that are due. Reconcile comes once a cycle.
 	Reconcile struct {

@@ -148,6 +148,10 @@ func finishedVersions(job *api.Job, as []*cluster.Alloc, versions map[uint64]*ap
 	return last
 }
 
+// raceTime is the maximum time between a change by the author and a registration by the placer that
+// the placer began before it saw the change.
+const raceTime = 5 * time.Second
+
 // leadsTo reports whether the placer made all versions after version v, and changed only gates and
 // pins. If a person reverts the job to a version with pins, the restored version must run. leadsTo
 // recognizes a restored version because it equals an earlier version and was submitted after the

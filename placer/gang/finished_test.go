@@ -98,7 +98,7 @@ func TestFinishedWhileStopping(t *testing.T) {
 		}
 		w := newFakeWorld()
 		w.state = s
-		g := &Lifecycle{memory: memory{known: known{Observed: Observe(s, job), Record: &Record{}, position: position{index: 100}}, lookedBack: true}}
+		g := &Lifecycle{memory: memory{known: known{Observed: Observe(s, job), Record: &Record{}, position: position{index: 100}}}}
 		if g.State(w) != Waiting {
 			t.Fatalf("%s: it is %s", c.name, g.State(w))
 		}

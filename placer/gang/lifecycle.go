@@ -185,10 +185,9 @@ type memory struct {
 	edited bool
 	// assumed is the job as the placer last registered it, until Nomad shows the result. overwrote
 	// is true if this registration replaced a change that the placer had not seen. recreated is
-	// true if the registration created a purged job again. lookedBack is true once the placer knows
-	// whether an earlier placer overwrote a change.
-	assumed                          *api.Job
-	overwrote, recreated, lookedBack bool
+	// true if the registration created a purged job again.
+	assumed              *api.Job
+	overwrote, recreated bool
 
 	// lineage holds the versions of the job that differ from one another only by the placer's gate
 	// and pins. notFinished is the last check that found the gang unfinished in these versions.
@@ -252,12 +251,11 @@ func (g *memory) verifyLater(job *api.Job) {
 	}
 }
 
-// PastKnown reports whether the placer knows two things: the gang's place in the queue, and whether
-// an earlier registration by a placer overwrote a change by the author. The placer learns both from
-// the records of earlier placers and from the job's earlier versions.
+// PastKnown reports whether the placer knows the gang's place in the queue. The placer learns the
+// place from the records of earlier placers and from the job's earlier versions.
 func (g *memory) PastKnown() bool {
 	if len(g.Pins.Groups) > 0 {
-		return g.Record != nil && g.positionKnown() && !g.mustLookBack()
+		return g.Record != nil && g.positionKnown()
 	}
 	return g.Nomad != Waiting || g.position.index == *g.Job.JobModifyIndex || first(g.Job) // a first version has no past
 }

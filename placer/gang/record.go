@@ -34,11 +34,8 @@ type Record struct {
 	JobModifyIndex uint64 `json:"job_modify_index"`
 	// Index is the ModifyIndex of the Nomad variable from which the record was read, or 0 if the
 	// record was not read.
-	Index uint64 `json:"-"`
-	// Unverified is true if the placer's last registration may have replaced a change by the author
-	// that was not restored when the record was written.
-	Unverified bool         `json:"unverified,omitempty"`
-	Mode       rewrite.Mode `json:"mode"`
+	Index uint64       `json:"-"`
+	Mode  rewrite.Mode `json:"mode"`
 	// Decision.Chosen contains the GPUs that the gang got. Predicted is the original choice, if the
 	// pins allowed Nomad to give the gang other GPUs.
 	Decision  pal.Decision `json:"decision"`

@@ -86,7 +86,7 @@ func (g *memory) refuseStart(e Event, _ World) []Effect {
 // same GPUs, cameAbout assumes that the first one succeeded. ours is true if any placer's start
 // changed the job.
 func (g *memory) cameAbout(o Observation, b Book) (out []Effect, ours bool) {
-	if g.Job == nil || o.BroughtBack || o.Nomad != Starting && o.Nomad != Running {
+	if g.Job == nil || o.Recreated || o.Nomad != Starting && o.Nomad != Running {
 		return nil, false
 	}
 	all := b.Unanswered(g.Job)

@@ -30,27 +30,10 @@ func (g *Lifecycle) Step(e Event, w World) []Effect {
 	default:
 		todo = handlerOf(g.State(w), e.event()).do(g, e, w)
 	}
-	for i, e := range todo {
-		todo[i] = g.vouch(e)
-	}
 	if n := len(todo); n > 0 && AwaitsAnswer(todo[n-1]) {
 		g.pending = todo[n-1]
 	}
 	return todo
-}
-
-// vouch notes in a record whether the job's last registration is verified. If the registration is
-// not verified, the next placer checks it (seen in random walk 8502027).
-func (g *memory) vouch(e Effect) Effect {
-	switch e := e.(type) {
-	case SaveRecord:
-		e.Record.Unverified = g.MayHaveOverwritten()
-		return e
-	case WriteRecord:
-		e.Record.Unverified = g.MayHaveOverwritten()
-		return e
-	}
-	return e
 }
 
 // AwaitsAnswer reports whether an effect has an answer.
@@ -76,8 +59,8 @@ func (g *Lifecycle) observe(e Event, w World) []Effect {
 		es, ours := g.cameAbout(o, w)
 		out = append(out, es...)
 		g.edited = g.Queued && (g.edited || !ours)
-		g.Since, g.lookedBack = now, g.lookedBack && ours
-		g.overwrote, g.recreated = o.BroughtBack, o.BroughtBack // our undo or a newer version ends a lost update
+		g.Since = now
+		g.overwrote, g.recreated = o.Overwrote, o.Recreated // our undo or a newer version ends a lost update
 	}
 	if g.overwroteWith(o.Job) {
 		g.overwrote, g.recreated = true, *o.Job.CreateIndex != *g.Job.CreateIndex

@@ -126,7 +126,7 @@ state at any time. For example, the author edits, stops or purges the job, a mem
 		}
 	}
 	b.WriteString("```\n\n## What is due in each state\n\nIn each cycle, the placer reconciles each gang: it performs the steps of the gang's state in the listed order, until a\nstep changes something in Nomad. After a failure, the placer waits before it repeats the steps: 2 s at first, 5 min at\nmost. Steps marked with * run without this wait. In most states, the first steps are:\n\n")
-	for _, d := range []duty{dutyRecord, dutyPosition, dutyOverwritten, dutyUndo} {
+	for _, d := range []duty{dutyRecord, dutyPosition, dutyUndo} {
 		fmt.Fprintf(&b, "* %s\n", d.say)
 	}
 	for _, s := range States() {

@@ -19,6 +19,7 @@ import (
 // a newer job.
 type unanswered struct {
 	over    uint64      // the JobModifyIndex of the job that the registration was to replace
+	version uint64      // the number of that version of the job
 	created uint64      // the CreateIndex of that job; 0 if it had none
 	spec    string      // [gang.SpecText] of the job that was sent
 	start   *gang.Start // nil if the registration starts nothing
@@ -38,7 +39,7 @@ func (m *Model) NoteUnanswered(sent, was *api.Job, start *gang.Start) {
 	if _, pinned := rewrite.Pinned(sent); !pinned || was == nil {
 		return
 	}
-	u := unanswered{over: *was.JobModifyIndex, spec: gang.SpecText(sent), start: start, until: m.Time.Add(UnansweredFor)}
+	u := unanswered{over: *was.JobModifyIndex, version: *was.Version, spec: gang.SpecText(sent), start: start, until: m.Time.Add(UnansweredFor)}
 	if was.CreateIndex != nil {
 		u.created = *was.CreateIndex
 	}
@@ -49,16 +50,25 @@ func (m *Model) NoteUnanswered(sent, was *api.Job, start *gang.Start) {
 	m.unanswered[k] = append(m.unanswered[k], u)
 }
 
-// BroughtBack reports whether a job exists only because Nomad wrote an unanswered registration
-// after the author had purged the job. A job that was brought back is new to Nomad, but has the
-// placer's pins.
-func (m *Model) BroughtBack(job *api.Job) bool {
+// WroteLate reports whether Nomad wrote an unanswered registration over a change that the author made
+// after the registration was sent. Such a job looks as it was sent, but skipped a version number. If
+// the author purged the job in between, it was recreated: it is new to Nomad.
+func (m *Model) WroteLate(job *api.Job) (overwrote, recreated bool) {
 	us := m.unanswered[cluster.KeyOf(job)]
-	if len(us) == 0 || *job.Version > 0 || job.CreateIndex == nil {
-		return false
+	if len(us) == 0 {
+		return false, false
 	}
 	spec := gang.SpecText(job)
-	return slices.ContainsFunc(us, func(u unanswered) bool { return u.created != 0 && u.created < *job.CreateIndex && u.spec == spec })
+	for _, u := range us {
+		if u.spec != spec {
+			continue
+		}
+		if job.CreateIndex != nil && u.created != 0 && u.created < *job.CreateIndex {
+			return true, true
+		}
+		overwrote = overwrote || *job.Version > u.version+1
+	}
+	return overwrote, false
 }
 
 // Unanswered returns the unanswered starts that would replace this version of a job (see

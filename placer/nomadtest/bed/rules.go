@@ -149,8 +149,10 @@ type story struct {
 	// write of the placer's registration. While the overwritten version waits for GPUs, the version
 	// that replaced it can run to its end (walk 5005677).
 	over map[uint64]bool
-	// overBy is the placer that made the last registration in over.
+	// overBy is the placer that made the last registration in over. overAt is its time, or zero after
+	// the author's next change.
 	overBy string
+	overAt time.Time
 	// unknown is true if the job was purged while a placer registered it, and this placer has ended
 	// since then. Nobody can then tell the resulting job from a new one.
 	unknown bool
@@ -319,6 +321,11 @@ func (r *rules) wrote(x nomadtest.Write) {
 		s.late, s.since, s.kept = false, *x.After.JobModifyIndex, map[string]time.Time{}
 	}
 	if !strings.HasPrefix(x.Client, "placer") {
+		if x.Kind == "revert" { // Nomad's revert hides what the placer overwrote (walk 8000063)
+			s.unknown = s.unknown || !s.overAt.IsZero() && time.Since(s.overAt) < longCycle
+		} else if x.Kind != "stop" {
+			s.overAt = time.Time{}
+		}
 		if x.Kind == "register" && x.After != nil { // the author's change starts new counts
 			s.gone = *x.After.Stop
 			s.done, s.whole, s.gpusDone, s.late, s.since, s.kept = map[string]bool{}, false, false, false, *x.After.JobModifyIndex, map[string]time.Time{}
@@ -330,7 +337,7 @@ func (r *rules) wrote(x nomadtest.Write) {
 	}
 	s.late = s.late || s.whole && x.Kind == "register" && x.Index > x.Checked+1
 	if x.Kind == "register" && x.Before != nil && x.After != nil && *x.Before.JobModifyIndex > x.Checked {
-		s.over[*x.After.JobModifyIndex], s.overBy = true, x.Client
+		s.over[*x.After.JobModifyIndex], s.overBy, s.overAt = true, x.Client, time.Now()
 	}
 	switch {
 	case x.Before == nil && x.Kind == "register":
@@ -527,13 +534,11 @@ func (s *story) lack(job *api.Job) (all, withGPUs int) {
 	return all, withGPUs
 }
 
-// editForgotten reports whether no placer will restore an author's edit that was overwritten. The
-// placer that overwrote the edit must have been killed before it noticed the edit. The version that
-// replaced the edit must have ended before another placer could see this version, or soon afterwards
-// (walk 548). The other placer ignores the job, because placers ignore jobs that ended before the placer
-// started.
-func (r *rules) editForgotten(s *story, job *api.Job) bool {
-	return s.over[*job.JobModifyIndex] && *job.Status == "dead" && s.ended.Before(r.dead[s.overBy].Add(time.Minute))
+// forgotten reports whether a placer's registration overwrote the author's last change, and no
+// placer makes this change again. The placer must have ended before it read the job back.
+func (r *rules) forgotten(s *story) bool {
+	died := r.dead[s.overBy]
+	return !s.overAt.IsZero() && !died.Before(s.overAt) && died.Sub(s.overAt) < longCycle
 }
 
 // endedSince returns the jobs with a member that ended after the given time.

@@ -613,7 +613,7 @@ func (x *Walk) openJob(k nomadtest.Key) string {
 	x.rules.mu.Lock()
 	defer x.rules.mu.Unlock()
 	switch s := x.rules.jobs[k]; {
-	case s.unknown:
+	case s.unknown, x.rules.forgotten(s):
 		return ""
 	case s.gone && live > 0:
 		return "stopped by its author, but still there"
@@ -626,8 +626,6 @@ func (x *Walk) openJob(k nomadtest.Key) string {
 	case job == nil && !s.whole && !s.gpusDone: // otherwise Nomad collected it without its helper
 		return "lost"
 	case job == nil || s.whole:
-		return ""
-	case x.rules.formOf(job) != s.form && x.rules.editForgotten(s, job):
 		return ""
 	case x.rules.formOf(job) != s.form:
 		return "not the author's latest version"
