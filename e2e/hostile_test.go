@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 	"unicode"
 
 	"github.com/hashicorp/nomad/api"
@@ -38,8 +37,7 @@ func TestHostile(t *testing.T) {
 	}{
 		{"null in a job", testNullInJob},
 		{"Nomad keeps no nulls", testNomadKeepsNoNulls},
-		{"a job that nobody may register preempts nothing", testUnregisteredPreemptsNothing},
-		{"a right to plan is none to register", testPlanIsNotSubmit},
+		{"a plan needs a right", testPlanWithoutRight},
 		{"names of other namespaces", testNamesOfOthers},
 		{"names that a terminal obeys", testNamesOnTerminals},
 		{"browsers and slow callers", testBrowsers},
@@ -71,7 +69,6 @@ queue {
 }
 http {
   bind_port = 0
-  register  = true
   admission = true
 }
 `
@@ -107,7 +104,7 @@ func testNullInJob(t *testing.T, h *hostileBed) {
 			method, path, key string
 			status            int
 		}{
-			{http.MethodPut, "/v1/jobs", "Job", http.StatusBadRequest}, {http.MethodPost, "/v1/plan", "Job", http.StatusBadRequest},
+			{http.MethodPost, "/v1/plan", "Job", http.StatusBadRequest},
 			{http.MethodPut, "/v1/admission", "job", http.StatusOK},
 		} {
 			status, text := h.agent.send(c.method, c.path, "", fmt.Sprintf(`{%q: %s}`, c.key, job))
@@ -148,71 +145,14 @@ type rawJSON string
 
 func (r rawJSON) MarshalJSON() ([]byte, error) { return []byte(r), nil }
 
-// testUnregisteredPreemptsNothing: a job whose caller may not register it stops
-// no other job.
-func testUnregisteredPreemptsNothing(t *testing.T, h *hostileBed) {
-	h.run(`job "victim" {
-  type     = "batch"
-  priority = 10
-  meta { pal_preempt = "true" }
-  group "g" {
-    count = 8
-    task "t" {
-      driver = "raw_exec"
-      config {
-        command = "/bin/sleep"
-        args    = ["3600"]
-      }
-      resources {
-        cpu    = 10
-        memory = 10
-        device "nvidia/gpu" {}
-      }
-    }
-  }
-}`)
-	h.untilGPUs("victim", 8)
-	began := time.Now()
-	h.until("it may be stopped: it has run for twice its restart cost, and the placer has written down why", func() string {
-		if e := h.explain("victim"); e.Decision.Chosen == nil || time.Since(began) < 4*time.Second {
-			return e.Reason
-		}
-		return ""
-	})
-	before := fmt.Sprint(h.members("victim"))
-	for _, token := range []string{"", h.user, "00000000-0000-0000-0000-000000000000"} {
-		status, text := h.agent.send(http.MethodPut, "/v1/jobs", token, `{"Job": `+gated("default", "thief", 8, 100, "")+`}`)
-		if status != http.StatusForbidden {
-			t.Errorf("as %q: status %d: %s", token, status, text)
-		}
-	}
-	h.holds("nothing is stopped for a job that nobody may register", func() string {
-		if now := fmt.Sprint(h.members("victim")); now != before {
-			return now
-		}
-		return ""
-	})
-	// With the right to register, the caller succeeds.
-	if status, text := h.agent.send(http.MethodPut, "/v1/jobs", h.Token, `{"Job": `+gated("default", "thief", 8, 100, "")+`}`); status != http.StatusOK {
-		t.Errorf("caller with the right to register: status %d: %s", status, text)
-	}
-	h.untilGPUs("thief", 8)
-	h.purge("thief", "victim")
-}
-
-// testPlanIsNotSubmit: in Nomad, the right to a dry run does not include the
-// right to register.
-func testPlanIsNotSubmit(t *testing.T, h *hostileBed) {
-	token := h.token("planner", `namespace "default" { capabilities = ["list-jobs", "read-job", "plan-job"] }`)
+// testPlanWithoutRight: who may only parse jobs gets no plan.
+func testPlanWithoutRight(t *testing.T, h *hostileBed) {
 	body := `{"Job": ` + gated("default", "planned", 1, 50, "") + `}`
-	if status, text := h.agent.send(http.MethodPost, "/v1/plan", token, body); status != http.StatusOK {
-		t.Errorf("plan: status %d: %s", status, text)
-	}
-	if status, text := h.agent.send(http.MethodPut, "/v1/jobs", token, body); status != http.StatusForbidden {
-		t.Errorf("register: status %d: %s", status, text)
-	}
-	if status, text := h.agent.send(http.MethodPost, "/v1/plan", h.token("parser", `namespace "default" { capabilities = ["parse-job"] }`), body); status != http.StatusForbidden {
-		t.Errorf("plan by a caller who may only parse: status %d: %s", status, text)
+	for rights, want := range map[string]int{`["list-jobs", "read-job", "plan-job"]`: http.StatusOK, `["parse-job"]`: http.StatusForbidden} {
+		token := h.token("planner", `namespace "default" { capabilities = `+rights+` }`)
+		if status, text := h.agent.send(http.MethodPost, "/v1/plan", token, body); status != want {
+			t.Errorf("plan by a caller with %s: status %d: %s", rights, status, text)
+		}
 	}
 }
 
@@ -222,8 +162,8 @@ func testNamesOfOthers(t *testing.T, h *hostileBed) {
 	h.run(gang("secret-runs", 6, 1).hcl())
 	h.untilGPUs("secret-runs", 6)
 	send := func(namespace, id string, members, priority int) {
-		if status, text := h.agent.send(http.MethodPut, "/v1/jobs", h.Token, `{"Job": `+gated(namespace, id, members, priority, "")+`}`); status != http.StatusOK {
-			t.Fatalf("%s: status %d: %s", id, status, text)
+		if _, err := h.API().Raw().Write("/v1/jobs", rawJSON(`{"Job": `+gated(namespace, id, members, priority, "")+`}`), nil, nil); err != nil {
+			t.Fatalf("%s: %v", id, err)
 		}
 	}
 	send("default", "secret-waits", 8, 90)

@@ -15,7 +15,6 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // TestACL: with access control, the policies in placer/deploy/acl suffice, the agent
@@ -63,7 +62,7 @@ func (b *bed) envAs(token string, more ...string) []string {
 	return append(env, more...)
 }
 
-const edgeConfig = "gang_ready_timeout = \"2s\"\ndefault_class = \"A\"\nhttp {\n  bind_port = 0\n  register = true\n}\n"
+const edgeConfig = "gang_ready_timeout = \"2s\"\ndefault_class = \"A\"\nhttp {\n  bind_port = 0\n}\n"
 
 func testShippedPolicies(t *testing.T, b *bed, agentToken, userToken string) {
 	agent := b.startPal(t, edgeConfig+"queue {\n  locality_wait = false\n}\n", b.envAs(agentToken))
@@ -168,7 +167,6 @@ func testAPIHides(t *testing.T, b *bed, agent *palAgent, userToken string) {
 		}
 	}
 	testAPIPlans(t, agent, userToken)
-	testAPIRegisters(t, b, agent, userToken)
 	var gpus []struct{ Job string }
 	_, body := agent.ask("/v1/gpus", userToken)
 	if err := json.Unmarshal([]byte(body), &gpus); err != nil || len(gpus) != 8 {
@@ -201,41 +199,6 @@ func testAPIPlans(t *testing.T, agent *palAgent, userToken string) {
 	}
 	if status, text := agent.send(http.MethodPost, "/v1/plan", userToken, `{"Job": {}}`); status != http.StatusBadRequest {
 		t.Errorf("plan of no job: status %d: %s", status, text)
-	}
-}
-
-// testAPIRegisters: the agent registers only what the caller may register. For
-// other callers it reserves no GPU.
-func testAPIRegisters(t *testing.T, b *bed, agent *palAgent, userToken string) {
-	body := func(namespace, id string) string {
-		return fmt.Sprintf(`{"Job": {"ID": %q, "Namespace": %q, "Type": "batch", "Datacenters": ["*"],
-			"Constraints": [{"LTarget": "${meta.pal_gate}", "RTarget": "open", "Operand": "="}],
-			"TaskGroups": [{"Name": "g", "Count": 4, "Tasks": [{"Name": "t", "Driver": "raw_exec",
-				"Config": {"command": "/bin/sleep", "args": ["1"]},
-				"Resources": {"CPU": 10, "MemoryMB": 10, "Devices": [{"Name": "nvidia/gpu", "Count": 1}]}}]}]}}`, id, namespace)
-	}
-	for _, c := range []struct {
-		name, namespace, token string
-		status                 int
-		want                   string
-	}{
-		{"another namespace", "default", userToken, http.StatusForbidden, "Permission denied"},
-		{"no token", "research", "", http.StatusForbidden, "Permission denied"},
-		{"a token that is none", "research", "00000000-0000-0000-0000-000000000000", http.StatusForbidden, ""},
-		// This job needs all free GPUs: none is reserved for the refused ones.
-		{"own namespace", "research", userToken, http.StatusOK, "EvalID"},
-	} {
-		status, text := agent.send(http.MethodPut, "/v1/jobs", c.token, body(c.namespace, "by-agent"))
-		if status != c.status || !strings.Contains(text, c.want) {
-			t.Errorf("register, %s: status %d, want %d with %q:\n%.500s", c.name, status, c.status, c.want, text)
-		}
-	}
-	job, _, err := b.API().Jobs().Info("by-agent", &api.QueryOptions{Namespace: "research"})
-	if err != nil || rewrite.Gated(job) || *job.Version != 0 {
-		t.Errorf("the job was not placed when it was registered: %v, %v", job, err)
-	}
-	if _, _, err := b.API().Jobs().Deregister("by-agent", true, &api.WriteOptions{Namespace: "research"}); err != nil {
-		t.Error(err)
 	}
 }
 

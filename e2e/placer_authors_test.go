@@ -285,9 +285,6 @@ func (a *chaosAuthor) register(w *written) {
 		}
 		if w.kind != "native" {
 			j.Constraints = append(j.Constraints, &api.Constraint{LTarget: "${meta.pal_gate}", RTarget: "open", Operand: "="})
-			if agent := a.placers[a.rng.IntN(len(a.placers))]; a.rng.IntN(3) == 0 && a.registerAt(agent, j) {
-				return nil
-			}
 		}
 		if _, _, err := a.API().Jobs().Register(j, nil); err != nil || w.kind != "native" {
 			return err

@@ -20,7 +20,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 	"github.com/nomad-pal/nomad-pal/e2e/cluster/clustertest"
 	"github.com/nomad-pal/nomad-pal/internal/patience"
-	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // TestPlacerChaos runs jobs of mixed kinds, registered with Nomad or an agent, under
@@ -41,8 +40,8 @@ func TestPlacerChaos(t *testing.T) {
 	defer c.watch()()
 	c.play(jobs)
 	c.leftovers()
-	t.Logf("ended: %v; registered by agents: %d; faults: %v; longest time for which a gang was incomplete: %v; of %d processes that killed clients forgot, Nomad left over %d",
-		c.ended, c.atAgents, c.faults, c.observer.longest.Round(time.Second), len(c.lost), c.exempt)
+	t.Logf("ended: %v; faults: %v; longest time for which a gang was incomplete: %v; of %d processes that killed clients forgot, Nomad left over %d",
+		c.ended, c.faults, c.observer.longest.Round(time.Second), len(c.lost), c.exempt)
 	for _, w := range c.observer.wrongs() {
 		t.Error(w)
 	}
@@ -110,8 +109,6 @@ type chaos struct {
 	bouncing sync.Mutex
 	// dress changes the jobs of the run before they are submitted; nil changes nothing.
 	dress func(job) job
-	// atAgents counts the jobs that an agent registered.
-	atAgents int
 
 	observer *observer
 }
@@ -232,34 +229,13 @@ func (c *chaos) try(what string, do func() error) {
 	})
 }
 
-// register registers a job. Half of the gated ones go through one of the
-// agents, which may be down, on standby, or about to be killed.
+// register registers a job.
 func (c *chaos) register(job *api.Job) {
 	c.t.Helper()
-	agent := c.placers[c.way.IntN(len(c.placers))]
-	if rewrite.Gated(job) && c.way.IntN(2) == 0 && c.registerAt(agent, job) {
-		c.atAgents++
-		return
-	}
 	c.try("job "+*job.ID+" is registered", func() error {
 		_, _, err := c.API().Jobs().Register(job, nil)
 		return err
 	})
-}
-
-func (c *chaos) registerAt(agent *bed, job *api.Job) bool {
-	c.t.Helper()
-	url := agent.placer.URL()
-	if url == "" {
-		return false
-	}
-	at, err := api.NewClient(&api.Config{Address: url, HttpClient: agent.placer.HTTP})
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	defer at.Close()
-	_, _, err = at.Jobs().Register(job, nil)
-	return err == nil
 }
 
 // stop stops a job as its author would.

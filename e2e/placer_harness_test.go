@@ -120,7 +120,7 @@ func (b *bed) startAgent(binary string, env ...string) {
 	}
 	p := clustertest.Placer(b.t, b.Cluster, cluster.PlacerOptions{
 		Binary: binary, Host: b.host, Flags: debug, Env: append(append(os.Environ(), b.Env()...), env...),
-		Config: fmt.Sprintf("http {\n  bind_address = %q\n  bind_port = 0\n  register = true\n}\n", at) + "gang_ready_timeout = \"2s\"\ndefault_class = \"A\"\n" + b.config,
+		Config: fmt.Sprintf("http {\n  bind_address = %q\n  bind_port = 0\n}\n", at) + "gang_ready_timeout = \"2s\"\ndefault_class = \"A\"\n" + b.config,
 	})
 	b.placer = p
 	ctx, cancel := clustertest.Context(b.t, b.Cluster)

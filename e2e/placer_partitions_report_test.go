@@ -69,7 +69,7 @@ func (p *partitions) summary(now time.Time) string {
 	version, _ := p.pal("version")
 	fmt.Fprintf(&b, "\n| the last run | |\n|---|---|\n| date | %s UTC, %.0f minutes |\n| seed | %d |\n| version | %s |\n| machine | %s |\n",
 		p.began.UTC().Format("2006-01-02 15:04"), now.Sub(p.began).Minutes(), p.seed, strings.TrimSpace(strings.SplitN(version, "\n", 2)[0]), machineOfRun())
-	fmt.Fprintf(&b, "| jobs | %d, of which an agent registered %d |\n| faults | %d in %d rounds |\n", jobs, p.atAgents, begun, len(settled))
+	fmt.Fprintf(&b, "| jobs | %d |\n| faults | %d in %d rounds |\n", jobs, begun, len(settled))
 	if n := len(settled); n > 0 {
 		fmt.Fprintf(&b, "| settled after a round | median %.0f s, longest %.0f s |\n", settled[n/2].Seconds(), settled[n-1].Seconds())
 	}

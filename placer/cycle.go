@@ -46,7 +46,7 @@ func (p *Placer) cycle(ctx context.Context) error {
 //
 //  1. Read data that events do not contain completely: allocations, measurements, failures.
 //  2. Catch up (catchUp).
-//  3. Accept jobs that were submitted to the agent, and decide.
+//  3. Decide.
 //  4. Publish a snapshot. The other steps do not depend on the snapshot.
 func (p *Placer) cycleWithin(ctx context.Context) error {
 	p.began = time.Now()
@@ -74,7 +74,6 @@ func (p *Placer) cycleWithin(ctx context.Context) error {
 		}
 	}
 	if told {
-		p.enqueueSubmissions(ctx, p.m.Time)
 		if err := p.decide(ctx, p.m.Time); err != nil {
 			return err
 		}

@@ -37,12 +37,6 @@ type start struct {
 	forbidden, sent bool
 	// index is the JobModifyIndex that the job has after its registration with pins.
 	index uint64
-	// submission is set if the job was submitted to the agent. submitted is the answer to the job's
-	// author. refused is true if Nomad refused the registration. If Nomad refused the registration,
-	// the author gets Nomad's error.
-	submission *submission // nil if Nomad has the job
-	submitted  submitted
-	refused    bool
 }
 
 // decide asks the queue for its decisions and carries them out. The loop carries out all decisions
@@ -71,12 +65,6 @@ func (p *Placer) decide(ctx context.Context, now time.Time) error {
 		case a.Kind == queue.Start:
 			starts = append(starts, p.prepare(t, a.Found, now))
 			p.m.View.Take(t.Request.Gang, a.Placement)
-		case (a.Kind == queue.Preempt || a.Kind == queue.Resize) && p.m.Unregistered(a.For):
-			// Nobody knows yet whether Nomad accepts the job, so the placer stops no gang for it.
-			// The job is registered with its gate, and the next cycle stops other gangs in its
-			// favour.
-			p.m.Queue.NotStopped(a.Job)
-			p.again = true
 		case a.Kind == queue.Preempt:
 			p.step(ctx, t, gang.Preempt{For: a.For})
 		case a.Kind == queue.Resize:
@@ -87,7 +75,7 @@ func (p *Placer) decide(ctx context.Context, now time.Time) error {
 	}
 	p.m.EndJob()
 	p.again = p.again || decided >= model.StartsPerCycle
-	p.commitAll(ctx, starts, now)
+	p.commitAll(ctx, starts)
 	for _, s := range starts {
 		p.m.BeginJob(s.t.Key)
 		p.committed(ctx, s, now)
@@ -130,20 +118,16 @@ func (p *Placer) prepare(t *model.Tracked, f pal.Found, now time.Time) *start {
 	if !best {
 		note = gang.NoteKept
 	}
-	return &start{t: t, submission: p.submissionOf(t), Start: gang.Start{
+	return &start{t: t, Start: gang.Start{
 		Pins: p.m.View.Pins(t.Request, f.Placement), Placement: f.Placement, Record: t.NewRecord(now, d, note),
 	}}
 }
 
-// commitAll registers the jobs that start, and the submitted jobs that must wait, several at a
-// time.
-func (p *Placer) commitAll(ctx context.Context, starts []*start, now time.Time) {
+// commitAll registers the jobs that start, several at a time.
+func (p *Placer) commitAll(ctx context.Context, starts []*start) {
 	p.meanwhile.begin()
 	key := func(s *start) cluster.JobKey { return s.t.Key }
-	calls := callsFor(starts, key, func(_ int, s *start) { s.err = p.commit(ctx, s) })
-	waiting, answer := p.waitingSubmissions(ctx, starts)
-	inParallel(slices.Concat(calls, waiting))
-	answer(now)
+	inParallel(callsFor(starts, key, func(_ int, s *start) { s.err = p.commit(ctx, s) }))
 }
 
 // commit registers a job that starts, which is the atomic step of the start. The placer records the
@@ -166,10 +150,7 @@ func (p *Placer) commit(ctx context.Context, s *start) (err error) {
 			return err
 		}
 	}
-	var source *api.JobSubmission
-	if s.submission == nil {
-		source = p.nomad.Source(ctx, s.Job)
-	}
+	source := p.nomad.Source(ctx, s.Job)
 	if err := ctx.Err(); err != nil { // the stream of events has ended with the context; this is no conflict
 		return err
 	}
@@ -181,15 +162,12 @@ func (p *Placer) commit(ctx context.Context, s *start) (err error) {
 		p.hooks.BeforeCommit(s.t.Key)
 	}
 	s.sent = true
-	resp, err := p.registerStart(ctx, s, source)
+	resp, err := p.registerOver(ctx, s.Job, source, s.t.Job)
 	if err != nil {
 		return err
 	}
 	if p.hooks.AfterCommit != nil {
 		p.hooks.AfterCommit(s.t.Key)
-	}
-	if s.submission != nil {
-		s.submission.reply(s.submitted) // answer now, without waiting for the cycle's other jobs
 	}
 	s.index = resp.JobModifyIndex
 	return nil
@@ -262,17 +240,6 @@ func eventsForbid(p *Placer, s *start, gpus []string, known uint64) (why string,
 	}
 	m.sent[s.t.Key] = true
 	return "", true
-}
-
-// registerStart registers the pinned job, in the author's name if the job was submitted to the
-// agent, and in the placer's name otherwise.
-func (p *core) registerStart(ctx context.Context, s *start, source *api.JobSubmission) (*api.JobRegisterResponse, error) {
-	if s.submission == nil {
-		return p.registerOver(ctx, s.Job, source, s.t.Job)
-	}
-	r := p.registerAs(ctx, s.submission, s.Job, true)
-	s.submitted, s.refused = r, r.err != nil && !errors.Is(r.err, nomad.ErrConflict)
-	return r.response, r.err
 }
 
 // dryRun asks Nomad to check constraints that the view does not model. If Nomad refuses the job,
@@ -358,9 +325,6 @@ func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 			p.step(ctx, t, gang.NotNow{Of: gang.Commit{Start: s.Start}})
 		}
 		p.log.Debug("not started", "job", t.Key.ID, "namespace", t.Key.Namespace, "reason", s.err)
-		if s.submission != nil { // the job's author waits for an answer
-			p.registerWithGate(ctx, s, now)
-		}
 		return
 	}
 	if s.sent {
@@ -370,11 +334,6 @@ func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 	if s.err != nil {
 		if errors.Is(s.err, nomad.ErrUnknownOutcome) {
 			p.m.NoteUnanswered(s.Job, t.Job, &s.Start)
-		}
-		if s.submission != nil {
-			p.step(ctx, t, gang.NotNow{Of: gang.Commit{Start: s.Start}})
-			p.registerWithGate(ctx, s, now)
-			return
 		}
 		if refused := (*gang.DryRunRefusal)(nil); errors.As(s.err, &refused) {
 			t.NoteUnfit(refused.Unfit, now)
@@ -386,10 +345,6 @@ func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 		return
 	}
 	p.step(ctx, t, p.registered(t, s.Job, s.index))
-	if s.submission != nil {
-		p.answer(s.submission, s.submitted)
-		s.submission.gang, t.Unregistered = nil, false
-	}
 	p.startedOne(now)
 }
 

@@ -21,8 +21,8 @@
 // Where to start reading: [Placer.Run] (placer.go) follows Nomad's events, and runs a cycle when
 // something has changed. cycle.go contains the steps of a cycle in order. Each gang is a state
 // machine (package gang). effects.go delivers events to the gangs and carries out their effects.
-// decide.go asks the queue and commits the starts. submission.go accepts jobs that are submitted to
-// the agent instead of Nomad. publish.go makes the snapshot from which package query answers.
+// decide.go asks the queue and commits the starts. publish.go makes the snapshot from which package
+// query answers.
 //
 // Everything is derived from Nomad's state, so the placer can crash at any time. When the placer
 // starts again, it finds each job in one of the states of [gang.State], and continues from there.

@@ -33,7 +33,6 @@ type Placer struct {
 	*core
 	journal
 	pictures
-	inbox
 	stream
 
 	profileReadAt time.Time // when the stored profile was last looked for
@@ -105,14 +104,6 @@ type pictures struct {
 	nudged    chan struct{}
 }
 
-// inbox contains the jobs that authors have submitted to the placer.
-type inbox struct {
-	*core
-	submissions chan *submission
-	arriving    []*submission // not accepted yet
-	joined      []*submission // not answered yet
-}
-
 // stream holds Nomad's events.
 type stream struct {
 	*core
@@ -156,7 +147,6 @@ func New(client *nomad.Client, cfg model.Config, log hclog.Logger, hooks Hooks) 
 	c := &core{m: m, nomad: client, log: log, hooks: hooks, clock: newClock(), backoffs: map[string]backoff{}}
 	return &Placer{
 		core: c, journal: journal{core: c}, stream: stream{core: c}, pictures: pictures{nudged: make(chan struct{}, 1)},
-		inbox:           inbox{core: c, submissions: make(chan *submission)},
 		evaluationLimit: newEvaluationLimit(),
 	}, nil
 }
@@ -220,7 +210,6 @@ func (p *Placer) Run(ctx context.Context) error {
 // derived from Nomad. After a panic, the placer can therefore forget everything and start again
 // without the job that caused the panic.
 func (p *Placer) safely(ctx context.Context) (err error) {
-	defer p.interruptSubmissions()
 	defer func() {
 		if r := recover(); r != nil {
 			err = p.recoverFromPanic(r, p.tick())
@@ -340,10 +329,6 @@ func (p *Placer) runCycles(ctx context.Context, ended <-chan error) error {
 			p.heard = append(p.heard, es...)
 			p.report(hearingEvents, nil)
 			heard = max(heard, p.applyAll())
-		case s := <-p.submissions:
-			p.arriving, p.changed = append(p.arriving, s), true
-			p.takeSubmissions()
-			heard = change
 		case <-p.nudged:
 			heard = change
 		case <-p.writesDone():
@@ -394,7 +379,7 @@ func (p *Placer) runCycle(ctx context.Context) (heard news, debounced time.Time,
 	p.hooks.Meter.Cycles.WithLabelValues().Observe(time.Since(began).Seconds())
 	debounced = time.Now().Add(debounceFor(time.Since(began)))
 	heard = p.applyAll()
-	if p.takeSubmissions() || p.again {
+	if p.again {
 		heard = change
 	}
 	return heard, debounced, nil

@@ -40,7 +40,7 @@ func TestGangRefusesItsStart(t *testing.T) {
 	if len(starts) != 1 {
 		t.Fatalf("%d starts", len(starts))
 	}
-	p.commitAll(t.Context(), starts, now)
+	p.commitAll(t.Context(), starts)
 	p.committed(t.Context(), starts[0], now)
 	if _, runs := placementOf(p, id); runs || first.Placed || first.Tries > 0 {
 		t.Errorf("in the queue it runs: %t, placed: %t, tries: %d (%s)", runs, first.Placed, first.Tries, first.Trouble().String())

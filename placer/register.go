@@ -61,7 +61,7 @@ func (p *core) registerOver(ctx context.Context, job *api.Job, source *api.JobSu
 
 // lookUp finds out the outcome of a registration that Nomad did not confirm, because the answer was
 // lost or was a server error (500). Either the registration succeeded, or another registration came
-// first. was is the job before the registration, or nil for a new job. If the job is unchanged,
+// first. was is the job before the registration. If the job is unchanged,
 // gone, or unreadable, the outcome stays unknown, because the servers can still write the
 // registration. The placer then retries with the same index, so Nomad accepts only one of the two
 // registrations. If a late write replaces a change by the author, the placer makes this change again
@@ -71,9 +71,9 @@ func (p *core) lookUp(ctx context.Context, job, was *api.Job, unknown error) (*a
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%w; looking it up: %w", unknown, err)
-	case now == nil || was != nil && *now.JobModifyIndex == *was.JobModifyIndex:
+	case now == nil || *now.JobModifyIndex == *was.JobModifyIndex:
 		return nil, unknown
-	case gang.SpecText(now) != gang.SpecText(job), was == nil && *now.Version > 0, rewrite.Stopped(now): // or its author has stopped it since
+	case gang.SpecText(now) != gang.SpecText(job), rewrite.Stopped(now): // or its author has stopped it since
 		return nil, fmt.Errorf("registering job %q: %w", *job.ID, nomad.ErrConflict)
 	}
 	p.log.Info("a registration that Nomad did not confirm has succeeded", "job", *job.ID, "namespace", *job.Namespace)

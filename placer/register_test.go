@@ -176,13 +176,10 @@ func TestLookUp(t *testing.T) {
 	was, ours := benchJob("j", 4), benchJob("j", 0)
 	for name, c := range map[string]struct {
 		version uint64
-		new     bool // Nomad had no job of that name
 		want    error
 	}{
-		"done":                                {version: 5},
-		"done, over an edit":                  {version: 7}, // the gap in the versions shows it
-		"done, of a new job":                  {version: 0, new: true},
-		"a new job, placed by another placer": {version: 1, new: true, want: nomad.ErrConflict},
+		"done":               {version: 5},
+		"done, over an edit": {version: 7}, // the gap in the versions shows it
 	} {
 		t.Run(name, func(t *testing.T) {
 			now, index := *ours, uint64(9)
@@ -196,11 +193,7 @@ func TestLookUp(t *testing.T) {
 			if p.nomad, err = nomad.NewClient(&api.Config{Address: server.URL}, ""); err != nil {
 				t.Fatal(err)
 			}
-			over := was
-			if c.new {
-				over = nil
-			}
-			resp, err := p.lookUp(t.Context(), ours, over, nomad.ErrUnknownOutcome)
+			resp, err := p.lookUp(t.Context(), ours, was, nomad.ErrUnknownOutcome)
 			if !errors.Is(err, c.want) || err == nil && resp.JobModifyIndex != index {
 				t.Errorf("%+v, %v", resp, err)
 			}

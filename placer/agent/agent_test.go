@@ -349,41 +349,6 @@ func TestHealthWarningsNeedARight(t *testing.T) {
 	}
 }
 
-// The agent rechecks rights that it has from time to time, and missing rights at each use.
-func TestRights(t *testing.T) {
-	t.Parallel()
-	var r rights
-	now, asked := time.Now(), 0
-	ask := func(token, namespace string, after time.Duration, err error) int {
-		asked = 0
-		if got := r.check(token, namespace, now.Add(after), func() error { asked++; return err }); got != err && asked > 0 {
-			t.Errorf("%v, want %v", got, err)
-		}
-		return asked
-	}
-	no := fmt.Errorf("permission denied")
-	for i, c := range []struct {
-		token, namespace string
-		after            time.Duration
-		err              error
-		want             int
-	}{
-		{"a", "default", 0, no, 1}, {"a", "default", 0, no, 1}, {"a", "default", 0, nil, 1}, {"a", "default", time.Second, no, 0},
-		{"a", "research", time.Second, no, 1}, {"b", "default", time.Second, no, 1}, {"", "default", time.Second, no, 1},
-		{"a", "default", rightsAge, nil, 1}, {"adefault", "", rightsAge, no, 1},
-	} {
-		if got := ask(c.token, c.namespace, c.after, c.err); got != c.want {
-			t.Errorf("%d: asked %d times, want %d", i, got, c.want)
-		}
-	}
-	for i := range 1000 {
-		ask(fmt.Sprint("t", i), "default", time.Duration(i)*time.Second, nil)
-	}
-	if n := len(r.known); n > 40 {
-		t.Errorf("%d rights are remembered", n)
-	}
-}
-
 // A single failed heartbeat is only a warning; commands still report the placer as active.
 func TestHealthHearsHeartbeat(t *testing.T) {
 	t.Parallel()

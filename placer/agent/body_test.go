@@ -20,7 +20,7 @@ import (
 func bodySite(t *testing.T) *server {
 	t.Helper()
 	file := fileAt("http://127.0.0.1:1")
-	file.HTTP.Admission, file.HTTP.Register = true, true
+	file.HTTP.Admission = true
 	s, err := New(hclog.NewNullLogger(), placer.Hooks{}).newServer(file)
 	if err != nil {
 		t.Fatal(err)
@@ -37,7 +37,7 @@ func bodySite(t *testing.T) *server {
 	return s
 }
 
-var jobEndpoints = map[string]string{"/v1/jobs": http.MethodPut, "/v1/plan": http.MethodPost, "/v1/admission": http.MethodPost}
+var jobEndpoints = map[string]string{"/v1/plan": http.MethodPost, "/v1/admission": http.MethodPost}
 
 // A short text that would need a thousand times its size in memory is rejected before it is parsed.
 func TestHugeJobs(t *testing.T) {

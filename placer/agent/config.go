@@ -170,8 +170,6 @@ type HTTP struct {
 	TokenPlain bool `hcl:"token_plain,optional"`
 	// Admission switches the admission endpoint on.
 	Admission bool `hcl:"admission,optional"`
-	// Register switches on the endpoint that registers jobs with their authors' tokens.
-	Register bool `hcl:"register,optional"`
 }
 
 // HA elects one active placer among several.

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"path"
 	"strings"
@@ -22,7 +23,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/request"
-	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // ControlRequest is an operator's or author's command about one job.
@@ -145,42 +145,29 @@ func (c *caller) submits(ctx context.Context, k cluster.JobKey, priority int) (*
 	if priority > 0 {
 		job.Priority = &priority
 	}
-	err = author{nomad: c.nomad}.may(ctx, job, api.JobRegisterRequest{})
+	err = c.mayRegister(ctx, job)
 	if why, ok := nomad.Invalid(err); ok && strings.Contains(why, "job priority must be") {
 		return nil, fmt.Errorf("%w: %s", errPriority, why)
 	}
 	return job, needs(err, fmt.Sprintf("the capability %q in namespace %q", "submit-job", k.Namespace))
 }
 
-// sayUser sets the job's user (pal_user) to the name of the token if users have limits, because
-// otherwise an author could use up the limit of somebody else. A live job keeps its user, because a
-// changed meta would restart its tasks. sayUser does not change jobs of management tokens, which
-// may register jobs for others, or of the anonymous token, which belongs to nobody.
-func (s *server) sayUser(ctx context.Context, c *caller, job *api.Job) error {
-	if !s.cfg.Queue.LimitsUsers(*job.Namespace) {
-		return nil
-	}
-	self, err := c.token(ctx)
+// mayRegister asks Nomad whether the caller may register the job, without registering it.
+// mayRegister sends a registration with a modify index that no job has. Nomad first checks the job
+// and the token, and then refuses the index. Nomad has no call that makes only this check, and a dry
+// run needs other rights ("plan-job" or "submit-job") than a registration ("register-job" or
+// "submit-job").
+func (c *caller) mayRegister(ctx context.Context, job *api.Job) error {
+	opts := &api.RegisterOptions{EnforceIndex: true, ModifyIndex: math.MaxUint64}
+	w := (&api.WriteOptions{Namespace: *job.Namespace}).WithContext(ctx)
+	_, _, err := c.nomad.Jobs().RegisterOpts(job, opts, w)
 	switch {
-	case err != nil:
-		return needs(err, "a name")
-	case self == nil || self.Type == "management" || self.AccessorID == "anonymous":
+	case err == nil:
+		return fmt.Errorf("checking whether the token may register job %q: Nomad registered the job, although no version has the enforced index", *job.ID)
+	case strings.Contains(err.Error(), api.RegisterEnforceIndexErrPrefix):
 		return nil
 	}
-	name := cmp.Or(self.Name, self.AccessorID)
-	if self.Type == workloadIdentity { // an author could register many jobs, each with its own identity
-		name = "workload identities"
-	}
-	is, _, err := c.nomad.Jobs().Info(*job.ID, (&api.QueryOptions{Namespace: *job.Namespace}).WithContext(ctx))
-	if err == nil && !cluster.Dead(is) {
-		name = is.Meta[rewrite.UserHint]
-	}
-	if name != "" {
-		job.SetMeta(rewrite.UserHint, name)
-	} else {
-		delete(job.Meta, rewrite.UserHint)
-	}
-	return nil
+	return err
 }
 
 // name returns the name of the caller's token; "" if Nomad has no access control.

@@ -26,14 +26,14 @@ func FuzzBodies(f *testing.F) {
 	f.Add(`{"ID":"j","ParameterizedJob":{"Payload":"required"},"Periodic":{},"Multiregion":{"Regions":[{}]},"TaskGroups":[{"Name":"g","Tasks":[{"Resources":{"Devices":[{"Name":"nvidia/gpu"}]}}]}]}`)
 	agent := New(hclog.NewNullLogger(), placer.Hooks{})
 	file := fileAt("http://127.0.0.1:1")
-	file.HTTP.Admission, file.HTTP.Register = true, true
+	file.HTTP.Admission = true
 	s, err := agent.newServer(file)
 	if err != nil {
 		f.Fatal(err)
 	}
 	handler := s.recovered(s.handler())
 	f.Fuzz(func(t *testing.T, job string) {
-		for _, c := range []struct{ path, key string }{{"/v1/jobs", "Job"}, {"/v1/plan", "Job"}, {"/v1/admission", "job"}} {
+		for _, c := range []struct{ path, key string }{{"/v1/plan", "Job"}, {"/v1/admission", "job"}} {
 			method := http.MethodPut
 			if c.path == "/v1/plan" {
 				method = http.MethodPost

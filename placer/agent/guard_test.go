@@ -68,7 +68,7 @@ func TestGuarded(t *testing.T) {
 		{"PUT as Nomad's client does", http.MethodPut, "/v1/admission", job, []string{"Content-Type: "}, http.StatusOK, "patch"},
 		{"PUT of text", http.MethodPut, "/v1/admission", job, []string{"Content-Type: text/plain"}, http.StatusUnsupportedMediaType, ""},
 		{"from another page", http.MethodPost, "/v1/admission", job, []string{"Sec-Fetch-Site: cross-site"}, http.StatusForbidden, ""},
-		{"from another origin", http.MethodPut, "/v1/jobs", job, []string{"Origin: http://evil.example"}, http.StatusForbidden, ""},
+		{"from another origin", http.MethodPut, "/v1/plan", job, []string{"Origin: http://evil.example"}, http.StatusForbidden, ""},
 		{"a long header", http.MethodGet, "/v1/health", "", []string{"X-Long: " + strings.Repeat("x", 40<<10)}, http.StatusRequestHeaderFieldsTooLarge, ""},
 	} {
 		status, text := r.send(c.method, c.path, "", c.body, c.headers...)

@@ -5,7 +5,6 @@ package agent
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -16,15 +15,13 @@ import (
 	"testing"
 
 	"github.com/hashicorp/go-hclog"
-	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/model"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
-const openConfig = "http {\n  bind_port = 0\n  register = true\n  admission = true\n}\n"
+const openConfig = "http {\n  bind_port = 0\n  admission = true\n}\n"
 
 // nulls contains jobs with null in a list, by the path of the null.
 var nulls = map[string]string{
@@ -53,7 +50,6 @@ func TestNullInJob(t *testing.T) {
 			method, path, body string
 			status             int
 		}{
-			{http.MethodPut, "/v1/jobs", `{"Job": %s}`, http.StatusBadRequest},
 			{http.MethodPost, "/v1/plan", `{"Job": %s}`, http.StatusBadRequest},
 			{http.MethodPost, "/v1/admission", `{"job": %s}`, http.StatusOK},
 		} {
@@ -85,7 +81,6 @@ func TestTokenIsJudgedFirst(t *testing.T) {
 			{http.MethodGet, "/v1/gpus"},
 			{http.MethodGet, "/v1/job/train/explain"},
 			{http.MethodPost, "/v1/plan"},
-			{http.MethodPut, "/v1/jobs"},
 		} {
 			if token == "alice" && c.path == "/v1/queue" {
 				continue // hers is not empty
@@ -113,46 +108,6 @@ func TestTokenIsJudgedFirst(t *testing.T) {
 	}
 }
 
-// A job is registered with its author's token. The agent checks the author's right once; it does
-// not check again for the author's second job.
-func TestRegister(t *testing.T) {
-	t.Parallel()
-	f := newFake(t, map[string][]string{"alice": {"research"}})
-	r := f.run(openConfig).ready()
-	f.forget()
-	for i, c := range []struct {
-		name, body, token string
-		status            int
-		want              string
-		puts              int // of alice's requests so far
-	}{
-		{"starts", `{"Job": ` + gpuJob("research", "one", 1) + `}`, "alice", http.StatusOK, `"EvalID": "e"`, 2},
-		{"starts, too", `{"Job": ` + gpuJob("research", "two", 2) + `}`, "alice", http.StatusOK, `"EvalID": "e"`, 3},
-		{"waits", `{"Job": ` + gpuJob("research", "three", 1) + `}`, "alice", http.StatusOK, `"EvalID": "e"`, 4},
-		{"new only, and is not", `{"EnforceIndex": true, "Job": ` + gpuJob("research", "one", 1) + `}`, "alice", http.StatusInternalServerError, api.RegisterEnforceIndexErrPrefix, 5},
-		{"another version", `{"EnforceIndex": true, "JobModifyIndex": 3, "Job": ` + gpuJob("research", "four", 1) + `}`, "alice", http.StatusInternalServerError, api.RegisterEnforceIndexErrPrefix, 6},
-		{"elsewhere", `{"Job": ` + gpuJob("default", "one", 1) + `}`, "alice", http.StatusForbidden, "Permission denied", 7},
-		{"no gate", `{"Job": {"ID": "web", "TaskGroups": [{"Name": "g"}]}}`, "alice", http.StatusBadRequest, "no gate", 7},
-		{"no JSON", `job "x" {}`, "alice", http.StatusBadRequest, "reading the request", 7},
-	} {
-		status, text := r.send(http.MethodPut, "/v1/jobs", c.token, c.body)
-		if status != c.status || !strings.Contains(text, c.want) {
-			t.Errorf("%s: status %d, want %d with %q: %s", c.name, status, c.status, c.want, text)
-		}
-		if puts := f.askedFor("^alice PUT /v1/jobs"); len(puts) != c.puts {
-			t.Errorf("%s (%d): Nomad was asked %v, want %d", c.name, i, puts, c.puts)
-		}
-	}
-	f.set(func() {
-		for id, gated := range map[string]bool{"one": false, "two": false, "three": true} {
-			job := f.jobs["research/"+id]
-			if job == nil || len(job.Constraints) > 0 && job.Constraints[0].LTarget == "${meta.pal_gate}" != gated {
-				t.Errorf("%s: %+v", id, job)
-			}
-		}
-	})
-}
-
 // A job without a namespace is in that of the query, as in Nomad's API. Jobs whose ids no path can
 // name are refused.
 func TestJobsOfTheQuerysNamespace(t *testing.T) {
@@ -171,122 +126,11 @@ func TestJobsOfTheQuerysNamespace(t *testing.T) {
 	}{
 		{http.MethodPost, "/v1/plan?namespace=research", job(`"one"`), http.StatusOK},
 		{http.MethodPost, "/v1/plan", job(`"one"`), http.StatusForbidden},
-		{http.MethodPut, "/v1/jobs?namespace=research", job(`"one"`), http.StatusOK},
-		{http.MethodPut, "/v1/jobs", job(`"one"`), http.StatusForbidden},
 		{http.MethodPost, "/v1/plan?namespace=research", job(`".."`), http.StatusBadRequest},
-		{http.MethodPut, "/v1/jobs?namespace=research", job(`".."`), http.StatusBadRequest},
 	} {
 		if status, text := r.send(c.method, c.path, "alice", c.body); status != c.status {
 			t.Errorf("%s %s of %s: status %d, want %d: %s", c.method, c.path, c.body, status, c.status, text)
 		}
-	}
-	f.set(func() {
-		if f.jobs["research/one"] == nil || f.jobs["default/one"] != nil {
-			t.Errorf("registered: %v", f.jobs)
-		}
-	})
-}
-
-// If users have limits, a job belongs to the token's user, regardless of the user in the job. A live
-// job keeps its user, and a management token may register jobs for others.
-func TestRegisterNamesUser(t *testing.T) {
-	t.Parallel()
-	f := newFake(t, map[string][]string{"alice": {"research", "other"}, "carol": {"research"}, "root": {"research"}, "": {"research"}})
-	r := f.run(openConfig + "tenant \"research\" {\n  max_gpus_per_user = 2\n}\n").ready()
-	for _, c := range []struct{ namespace, id, says, token, want string }{
-		{"research", "new", "", "alice", "alice"},
-		{"research", "lies", "bob", "alice", "alice"},
-		{"research", "new", "carol", "carol", "alice"}, // again, by a colleague
-		{"research", "for-bob", "bob", "root", "bob"},
-		{"research", "ended", "bob", "carol", "carol"}, // it was alice's
-		{"research", "open", "bob", "", "bob"},         // everybody has the anonymous token
-		{"other", "free", "bob", "alice", "bob"},
-	} {
-		if c.id == "ended" {
-			f.set(func() {
-				f.putJob(&api.Job{ID: &c.id, Namespace: &c.namespace, Meta: map[string]string{"pal_user": "alice"}})
-				*f.jobs[c.namespace+"/"+c.id].Status = "dead"
-			})
-		}
-		job := strings.Replace(gpuJob(c.namespace, c.id, 1), `"Type"`, fmt.Sprintf(`"Meta":{"pal_user":%q},"Type"`, c.says), 1)
-		if c.says == "" {
-			job = gpuJob(c.namespace, c.id, 1)
-		}
-		if status, text := r.send(http.MethodPut, "/v1/jobs", c.token, `{"Job": `+job+`}`); status != http.StatusOK {
-			t.Errorf("%s by %s: status %d: %s", c.id, c.token, status, text)
-		}
-		f.set(func() {
-			if got := f.jobs[c.namespace+"/"+c.id].Meta["pal_user"]; got != c.want {
-				t.Errorf("%s by %s with user %q: its user is %q, want %q", c.id, c.token, c.says, got, c.want)
-			}
-		})
-	}
-}
-
-// A plan applies the limits of the user that the job would have: the token's user if the job would
-// be registered at the agent, and otherwise the user in the job.
-func TestPlanNamesUser(t *testing.T) {
-	t.Parallel()
-	const waits, starts = `"state": "waiting"`, `"state": "starting"`
-	for _, c := range []struct{ config, query, token, want string }{
-		{openConfig, "", "alice", waits},
-		{openConfig, "?register=true", "alice", waits},
-		{openConfig, "?register=false", "alice", starts},
-		{openConfig, "", "root", starts},
-		{"http {\n  bind_port = 0\n}\n", "", "alice", starts}, // the agent registers no jobs
-	} {
-		of := func(id, user string, gpus int) string {
-			return strings.Replace(gpuJob("research", id, gpus), `"Type"`, fmt.Sprintf(`"Meta":{"pal_user":%q},"Type"`, user), 1)
-		}
-		f := newFake(t, map[string][]string{"alice": {"research"}, "root": {"research"}})
-		f.has(of("runs", "alice", 1), "GPU-1")
-		r := f.run(c.config + "tenant \"research\" {\n  max_gpus_per_user = 2\n}\n").ready()
-		if status, text := r.send(http.MethodPost, "/v1/plan"+c.query, c.token, `{"Job": `+of("planned", "bob", 2)+`}`); status != http.StatusOK || !strings.Contains(text, c.want) {
-			t.Errorf("%+v: status %d: %s", c, status, text)
-		}
-	}
-}
-
-// A job that the placer considers new does not replace one that was registered in the meantime.
-func TestNewJobReplacesNone(t *testing.T) {
-	t.Parallel()
-	f := newFake(t, nil)
-	client, err := api.NewClient(&api.Config{Address: f.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
-	job := &api.Job{ID: new("one"), Namespace: new("default")}
-	f.set(func() { f.putJob(&api.Job{ID: job.ID, Namespace: job.Namespace}) })
-	if _, err := (author{client, agentsToken}).register(api.JobRegisterRequest{})(t.Context(), job, true); !errors.Is(err, nomad.ErrConflict) {
-		t.Errorf("got %v", err)
-	}
-}
-
-// While Nomad does not answer whether the author has the right, the job is not registered. The
-// answer reports that, so that the author may use another agent.
-func TestRegisterWithoutNomad(t *testing.T) {
-	t.Parallel()
-	f := newFake(t, nil)
-	r := f.run(openConfig).ready()
-	f.set(func() { f.hangUp = regexp.MustCompile("PUT /v1/jobs") })
-	status, text := r.send(http.MethodPut, "/v1/jobs", agentsToken, `{"Job": `+gpuJob("default", "x", 1)+`}`)
-	if status != http.StatusServiceUnavailable || strings.Contains(text, f.URL) {
-		t.Errorf("status %d: %s", status, text)
-	}
-}
-
-// A standby agent accepts no jobs, and reports that without asking Nomad.
-func TestRegisterStandingBy(t *testing.T) {
-	t.Parallel()
-	f := newFake(t, nil)
-	f.locks["nomad-pal/lock"] = lock{id: "another's"}
-	r := f.run(openConfig + "high_availability {\n  enabled = true\n  lock_ttl = \"1s\"\n}\n")
-	until(t, "it tries to get the lock", func() bool { return r.url() != "" && len(f.askedFor("PUT /v1/var/nomad-pal/lock")) > 0 })
-	if status, text := r.send(http.MethodPut, "/v1/jobs", "", `{"Job": `+gpuJob("default", "x", 1)+`}`); status != http.StatusServiceUnavailable {
-		t.Errorf("status %d: %s", status, text)
-	}
-	if status, text := r.send(http.MethodGet, "/v1/health", "", ""); status != http.StatusOK || !strings.Contains(text, `"leader": false`) {
-		t.Errorf("health: status %d: %s", status, text)
 	}
 }
 

@@ -25,7 +25,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
-	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // server is the HTTP API under one configuration. server shows jobs and GPUs only to callers to
@@ -44,10 +43,6 @@ type server struct {
 	// pages has the state that the stream sends to web pages. The state is the same for all readers
 	// who may read nodes.
 	pages pages
-	// authors is a connection without a token, because each request is sent with its author's
-	// token.
-	authors *api.Client
-	rights  rights
 	// live reads the current load of GPUs.
 	live   live.Reader
 	bodies bodies
@@ -66,11 +61,6 @@ func (a *Agent) newServer(file File) (*server, error) {
 	s.activities.connect = connect
 	if s.toActive, err = file.Nomad.toActive(); err != nil {
 		return nil, err
-	}
-	if file.HTTP.Register {
-		if s.authors, err = file.Nomad.connectAs(""); err != nil {
-			return nil, err
-		}
 	}
 	return s, nil
 }
@@ -106,10 +96,6 @@ func (s *server) handler() http.Handler {
 	if s.file.HTTP.Admission {
 		mux.HandleFunc("POST /v1/admission", s.serveAdmission)
 		mux.HandleFunc("PUT /v1/admission", s.serveAdmission)
-	}
-	if s.authors != nil {
-		mux.HandleFunc("POST /v1/jobs", s.serveRegister)
-		mux.HandleFunc("PUT /v1/jobs", s.serveRegister)
 	}
 	return wholeQueries(s.forwardIfStandby(mux))
 }
@@ -293,55 +279,6 @@ func (s *server) addLive(ctx context.Context, c *caller, snapshot *query.Snapsho
 
 // heardWithin is the time within which the placer normally receives a registered job.
 const heardWithin = 2 * time.Second
-
-// servePlan explains what would happen to a job: POST {"Job": …}. register=false means that the
-// author would register the job at Nomad and not at the agent, so the job would keep its pal_user.
-func (s *server) servePlan(w http.ResponseWriter, r *http.Request) {
-	var request struct{ Job *api.Job }
-	done, ok := s.bodies.decode(w, r, &request)
-	if !ok {
-		return
-	}
-	defer done()
-	job, err := sentJob(r, request.Job)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
-	if s.misdirected(w, r, job) {
-		return
-	}
-	c, err := s.caller(r)
-	if err == nil {
-		err = c.plans(r.Context(), rewrite.Gate(job))
-	}
-	if err == nil && s.file.HTTP.Register && r.URL.Query().Get("register") != "false" {
-		err = s.sayUser(r.Context(), c, job) // as serveRegister does
-	}
-	if why, ok := nomad.Invalid(err); ok {
-		if e := query.Refused(job); e != nil { // this explanation shows the author what to change
-			writeJSON(w, http.StatusOK, e)
-			return
-		}
-		http.Error(w, "Nomad refuses the job: "+why, http.StatusBadRequest)
-		return
-	}
-	if err != nil {
-		refuseAs(w, err)
-		return
-	}
-	snapshot, err := s.snapshots.upToNow(r.Context())
-	if err != nil {
-		refuse(w, err)
-		return
-	}
-	e, err := snapshot.Plan(r.Context(), job)
-	if err != nil {
-		refuse(w, err)
-		return
-	}
-	writeJSON(w, http.StatusOK, e.RedactedFor(c.sees(r.Context())))
-}
 
 // serveActivity returns whether a placer is active, in this agent or another, and its agent's
 // address. serveActivity needs no token, because it names no job, node or GPU.

@@ -254,12 +254,6 @@ func KeyOf(id string) cluster.JobKey {
 	return cluster.JobKey{Namespace: namespace, ID: name}
 }
 
-// Unregistered reports whether a job is in the queue, but is not registered in Nomad yet.
-func (m *Model) Unregistered(id string) bool {
-	t := m.ByID(id)
-	return t != nil && t.Unregistered
-}
-
 // Observed returns the state of a job. For an isolated job, Observed does not look at the job's
 // contents. For a tracked gang, Observed returns the state that the placer saw last, so that
 // decisions and answers agree. Later changes count only from the next cycle.
@@ -372,8 +366,6 @@ func (f *dependencyCache) Doubt() {
 // Tracked is a gang that the placer manages.
 type Tracked struct {
 	gang.Lifecycle
-	// Unregistered is true while Nomad does not have the job.
-	Unregistered bool
 	// Idle is true if the placer need do nothing for the job until the job or one of its
 	// allocations changes.
 	Idle bool

@@ -14,7 +14,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"strings"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/bench/command"
@@ -108,11 +107,9 @@ func writeJobs(folder string, nodes int) error {
 	return nil
 }
 
-// config returns the demo's agent configuration, plus registration of jobs at the agent, and
-// support for dispatched and periodic jobs.
+// config returns the demo's agent configuration, plus support for dispatched and periodic jobs.
 func config(rpc string) string {
-	return strings.Replace(replay.Rules{Penalty: 1.7}.HCL(), "http {\n", "http {\n  register = true\n", 1) +
-		fmt.Sprintf("nomad {\n  rpc_address = %q\n}\n", rpc)
+	return replay.Rules{Penalty: 1.7}.HCL() + fmt.Sprintf("nomad {\n  rpc_address = %q\n}\n", rpc)
 }
 
 // typed has the values to insert into the commands that [explain] prints.

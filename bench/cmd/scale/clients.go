@@ -24,13 +24,12 @@ const gpusPerClient = 64
 type clients struct {
 	Nodes int     `json:"nodes"`
 	GPUs  int     `json:"gpus"`
-	Agent []crowd `json:"agent"`
 	Gated []crowd `json:"gated"`
 	Plain []crowd `json:"plain"`
 	// The measurements of gangs on these clients and, if Slurm is installed, on as many Slurm
 	// nodes.
 	PlainGangs *gangs `json:"plain_gangs,omitempty"`
-	AgentGangs *gangs `json:"agent_gangs,omitempty"`
+	GatedGangs *gangs `json:"gated_gangs,omitempty"`
 	SlurmGangs *gangs `json:"slurm_gangs,omitempty"`
 }
 
@@ -49,7 +48,7 @@ func (o options) onClients(ctx context.Context) (c *clients, err error) {
 	if err := b.inUse(ctx); err != nil {
 		return nil, err
 	}
-	taken := map[how]*taken{plain: {}, gated: {}, agent: {}}
+	taken := map[how]*taken{plain: {}, gated: {}}
 	sizes := slices.DeleteFunc([]int{1, 100, 1000}, func(n int) bool { return n >= len(gpus.All) })
 	if !o.crowds {
 		sizes = nil
@@ -59,8 +58,8 @@ func (o options) onClients(ctx context.Context) (c *clients, err error) {
 			return nil, fmt.Errorf("round %d: %w", round, err)
 		}
 	}
-	return &clients{Nodes: o.clients, GPUs: len(gpus.All), Agent: taken[agent].medians(), Gated: taken[gated].medians(), Plain: taken[plain].medians(),
-		PlainGangs: taken[plain].gangs(), AgentGangs: taken[agent].gangs()}, nil
+	return &clients{Nodes: o.clients, GPUs: len(gpus.All), Gated: taken[gated].medians(), Plain: taken[plain].medians(),
+		PlainGangs: taken[plain].gangs(), GatedGangs: taken[gated].gangs()}, nil
 }
 
 // sleeps returns a task that runs until it is stopped.
@@ -84,10 +83,8 @@ func (b *bed) crowdRound(ctx context.Context, round int, sizes []int, all map[ho
 	if err := b.crowdsOf(ctx, warm, round, []int{1}, &taken{}); err != nil {
 		return fmt.Errorf("placer: %w", err)
 	}
-	for _, h := range turns(round) {
-		if err := b.crowdsOf(ctx, h, round, sizes, all[h]); err != nil {
-			return fmt.Errorf("placer, %s jobs: %w", h, err)
-		}
+	if err := b.crowdsOf(ctx, gated, round, sizes, all[gated]); err != nil {
+		return fmt.Errorf("placer, gated jobs: %w", err)
 	}
 	return nil
 }
@@ -102,7 +99,7 @@ func (b *bed) crowdsOf(ctx context.Context, h how, round int, sizes []int, x *ta
 	if err := b.measureCrowds(ctx, w, h, name, sizes, x); err != nil {
 		return err
 	}
-	if h == plain || h == agent {
+	if h != warm {
 		if err := b.gangsRun(ctx, w, h, name+"-gang", x); err != nil {
 			return fmt.Errorf("gangs: %w", err)
 		}

@@ -48,7 +48,7 @@ func (o options) extremes(ctx context.Context) (e *extremes, err error) {
 	}
 	defer w.stop()
 	e = &extremes{WideGPUs: 1000, Queued: 10000}
-	began, err := b.submit(ctx, gated, b.gang("wide", gated, 125, 8))
+	began, err := b.submit(ctx, b.gang("wide", gated, 125, 8))
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func (o options) extremes(ctx context.Context) (e *extremes, err error) {
 // placer, frees the cluster and watches the queue drain.
 func (b *bed) queueMany(ctx context.Context, w *watcher, e *extremes, pid int, stop *func() error) error {
 	const fillers = 8
-	if err := b.submitAll(ctx, gated, fillers, func(i int) *api.Job { return b.gang(fmt.Sprintf("all-%d", i), gated, 125, 8) }); err != nil {
+	if err := b.submitAll(ctx, fillers, func(i int) *api.Job { return b.gang(fmt.Sprintf("all-%d", i), gated, 125, 8) }); err != nil {
 		return err
 	}
 	for i := range fillers {
@@ -75,7 +75,7 @@ func (b *bed) queueMany(ctx context.Context, w *watcher, e *extremes, pid int, s
 			return err
 		}
 	}
-	if err := b.submitAll(ctx, gated, e.Queued, func(i int) *api.Job { return b.gang(fmt.Sprintf("q-%d", i), gated, 1, 1) }); err != nil {
+	if err := b.submitAll(ctx, e.Queued, func(i int) *api.Job { return b.gang(fmt.Sprintf("q-%d", i), gated, 1, 1) }); err != nil {
 		return err
 	}
 	say(fmt.Sprintf("%d jobs queued", e.Queued))

@@ -43,7 +43,7 @@ func (o options) burst() int {
 // gangsRun submits gangs one after the other, each when the previous gang runs, and then a burst.
 func (b *bed) gangsRun(ctx context.Context, w *watcher, h how, name string, x *taken) error {
 	gang := func(id string) *api.Job { return b.gang(id, h, gangTasks, gangGPUs) }
-	ran, err := b.oneByOne(ctx, h, name+"-paced", pacedGangs, gang, w.runs)
+	ran, err := b.oneByOne(ctx, name+"-paced", pacedGangs, gang, w.runs)
 	if err != nil {
 		return err
 	}
@@ -70,12 +70,12 @@ func (c *clients) gangTable() []plot.Section {
 	for _, x := range []struct {
 		name string
 		*gangs
-	}{{"plain", c.PlainGangs}, {"agent", c.AgentGangs}, {"Slurm", c.SlurmGangs}} {
+	}{{"plain", c.PlainGangs}, {"gated", c.GatedGangs}, {"Slurm", c.SlurmGangs}} {
 		if x.gangs != nil {
 			t.Rows = append(t.Rows, []string{x.name, fmt.Sprintf("%.0f", x.P50), fmt.Sprintf("%.0f", x.P99),
 				fmt.Sprintf("%.1f", x.PerS), fmt.Sprintf("%.1f–%.1f", x.Low, x.High)})
 		}
 	}
 	return []plot.Section{{Title: fmt.Sprintf("Gangs of %d × %d GPUs, on %d real nodes", gangTasks, gangGPUs, c.Nodes),
-		Notes: []string{"Time from submission (to Nomad's API, to the agent's API, or with sbatch) until all members run. Gangs per second: number of gangs in a burst, divided by the time until all of these gangs run."}, Table: t}}
+		Notes: []string{"Time from submission (to Nomad's API, or with sbatch) until all members run. Gangs per second: number of gangs in a burst, divided by the time until all of these gangs run."}, Table: t}}
 }

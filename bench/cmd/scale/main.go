@@ -104,7 +104,6 @@ func run(ctx context.Context, o options) error {
 type bed struct {
 	*cluster.Cluster
 	api   *api.Client
-	agent *api.Client // client of the placer's agent, which serves Nomad's API
 	o     options
 	nodes int
 	sim   *cluster.Simulated // nil with real clients
@@ -160,13 +159,9 @@ const rack = 16
 // startPlacer starts the agent and waits until the agent prints the address of its API. stop ends
 // the agent.
 func (b *bed) startPlacer(ctx context.Context) (pid int, stop func() error, err error) {
-	p, err := b.StartPlacer(cluster.PlacerOptions{Config: "http {\n  bind_port = 0\n  register = true\n}\n"})
+	p, err := b.StartPlacer(cluster.PlacerOptions{Config: "http {\n  bind_port = 0\n}\n"})
 	if err != nil {
 		return 0, nil, err
 	}
-	if err := p.Serves(ctx); err != nil {
-		return 0, nil, err
-	}
-	b.agent, err = connect(p.URL())
-	return p.PID(), p.Stop, err
+	return p.PID(), p.Stop, p.Serves(ctx)
 }

@@ -24,10 +24,8 @@ type point struct {
 	Nodes int `json:"nodes"`
 	GPUs  int `json:"gpus"`
 	Burst int `json:"burst_gangs"`
-	// A job can be placed in three ways. Embedded: the job is registered at the placer's agent, as
-	// nomad-pal run does if it knows an agent. Gated: the job is registered at Nomad with the gate,
-	// and the placer finds the job. Plain: plain Nomad places the job, which has no gate.
-	way
+	// A job can be placed in two ways. Gated: the job is registered with the gate, and the placer
+	// chooses its GPUs. Plain: plain Nomad places the job, which has no gate.
 	Gated way `json:"gated"`
 	Plain way `json:"plain"`
 
@@ -84,19 +82,18 @@ func (o options) point(ctx context.Context, nodes int) (p point, err error) {
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
 	p = point{Nodes: nodes, GPUs: nodes * 8, Burst: min(o.gangs, nodes/2)}
-	all := map[how]*taken{plain: {}, gated: {}, agent: {}}
+	all := map[how]*taken{plain: {}, gated: {}}
 	for round := range o.rounds {
 		if err := b.round(ctx, round, &p, all); err != nil {
 			return p, fmt.Errorf("round %d: %w", round, err)
 		}
 	}
-	p.way, p.Gated, p.Plain = all[agent].way(), all[gated].way(), all[plain].way()
+	p.Gated, p.Plain = all[gated].way(), all[plain].way()
 	return p, nil
 }
 
-// round measures each way once: plain Nomad without a placer, then the placer's two ways, in an
-// order that changes with each round. A machine's speed changes from minute to minute, so more
-// rounds give better results than longer bursts.
+// round measures each way once: plain Nomad without a placer, then gated jobs. A machine's speed
+// changes from minute to minute, so more rounds give better results than longer bursts.
 func (b *bed) round(ctx context.Context, round int, p *point, all map[how]*taken) (err error) {
 	server, sim := b.Servers()[0].PID(), b.sim.PID()
 	if err := b.measure(ctx, plain, round, p.Burst, b.o.paced, pids{server, 0, sim}, all[plain]); err != nil {
@@ -116,21 +113,11 @@ func (b *bed) round(ctx context.Context, round int, p *point, all map[how]*taken
 			return err
 		}
 	}
-	for _, h := range turns(round) {
-		if err := b.measure(ctx, h, round, p.Burst, b.o.paced, ps, all[h]); err != nil {
-			return fmt.Errorf("placer, %s jobs: %w", h, err)
-		}
+	if err := b.measure(ctx, gated, round, p.Burst, b.o.paced, ps, all[gated]); err != nil {
+		return fmt.Errorf("placer, gated jobs: %w", err)
 	}
 	p.PlacerRSS, p.ServerRSS = rss(placer), rss(server)
 	return nil
-}
-
-// turns returns the placer's two ways in the order of a round.
-func turns(round int) []how {
-	if round%2 == 1 {
-		return []how{agent, gated}
-	}
-	return []how{gated, agent}
 }
 
 // idle returns the share of one core that an idle process uses.
@@ -158,7 +145,6 @@ type how string
 const (
 	plain how = "plain"
 	gated how = "gated"
-	agent how = "agent"
 	warm  how = "warm"
 )
 
@@ -198,7 +184,7 @@ func (b *bed) measure(ctx context.Context, h how, round, burst, paced int, ps pi
 	}
 	defer w.stop()
 	name := fmt.Sprintf("%s-%d", h, round)
-	placed, err := b.oneByOne(ctx, h, name+"-paced", min(paced, burst), func(id string) *api.Job { return b.gang(id, h, 2, 4) }, w.placed)
+	placed, err := b.oneByOne(ctx, name+"-paced", min(paced, burst), func(id string) *api.Job { return b.gang(id, h, 2, 4) }, w.placed)
 	if err != nil {
 		return err
 	}
@@ -269,11 +255,11 @@ func (b *bed) forget(ctx context.Context, name string) error {
 // there waits until a job is placed or started, and returns the time. The jobs are stopped only at
 // the end. A client reports its changes in batches, so the end of a job would delay the start of
 // the next job on the same node.
-func (b *bed) oneByOne(ctx context.Context, h how, name string, n int, job func(id string) *api.Job, there func(context.Context, string, int) (time.Time, error)) ([]float64, error) {
+func (b *bed) oneByOne(ctx context.Context, name string, n int, job func(id string) *api.Job, there func(context.Context, string, int) (time.Time, error)) ([]float64, error) {
 	var latencies []float64
 	for i := range n {
 		j := job(fmt.Sprintf("%s-%d", name, i))
-		began, err := b.submit(ctx, h, j)
+		began, err := b.submit(ctx, j)
 		if err != nil {
 			return nil, err
 		}
@@ -290,12 +276,12 @@ func (b *bed) oneByOne(ctx context.Context, h how, name string, n int, job func(
 // 1, crowd submits 20 jobs one after the other.
 func (b *bed) crowd(ctx context.Context, w *watcher, h how, name string, n int) (p50 float64, err error) {
 	if n == 1 {
-		latencies, err := b.oneByOne(ctx, h, name, 20, func(id string) *api.Job { return b.gang(id, h, 1, 1) }, w.runs)
+		latencies, err := b.oneByOne(ctx, name, 20, func(id string) *api.Job { return b.gang(id, h, 1, 1) }, w.runs)
 		return percentile(latencies, 0.5), err
 	}
 	id := func(i int) string { return fmt.Sprintf("%s-%d", name, i) }
 	began := time.Now()
-	if err := b.submitAll(ctx, h, n, func(i int) *api.Job { return b.gang(id(i), h, 1, 1) }); err != nil {
+	if err := b.submitAll(ctx, n, func(i int) *api.Job { return b.gang(id(i), h, 1, 1) }); err != nil {
 		return 0, err
 	}
 	var latencies []float64
@@ -314,7 +300,7 @@ func (b *bed) crowd(ctx context.Context, w *watcher, h how, name string, n int) 
 // time.
 func (b *bed) burst(ctx context.Context, h how, name string, n int, there func(context.Context, string, int) (time.Time, error)) (rate float64, err error) {
 	began := time.Now()
-	if err := b.submitAll(ctx, h, n, func(i int) *api.Job { return b.gang(fmt.Sprintf("%s-%d", name, i), h, 2, 4) }); err != nil {
+	if err := b.submitAll(ctx, n, func(i int) *api.Job { return b.gang(fmt.Sprintf("%s-%d", name, i), h, 2, 4) }); err != nil {
 		return 0, err
 	}
 	last := began
@@ -343,9 +329,9 @@ func fromAllSides(n int, f func(i int) error) error {
 	return g.Wait()
 }
 
-func (b *bed) submitAll(ctx context.Context, h how, n int, job func(int) *api.Job) error {
+func (b *bed) submitAll(ctx context.Context, n int, job func(int) *api.Job) error {
 	return fromAllSides(n, func(i int) error {
-		_, err := b.submit(ctx, h, job(i))
+		_, err := b.submit(ctx, job(i))
 		return err
 	})
 }
@@ -355,13 +341,9 @@ func (b *bed) stopAll(ctx context.Context, name string, n int) error {
 	return fromAllSides(n, func(i int) error { return b.Deregister(ctx, fmt.Sprintf("%s-%d", name, i), false) })
 }
 
-func (b *bed) submit(ctx context.Context, h how, j *api.Job) (time.Time, error) {
-	at := b.api
-	if h == agent {
-		at = b.agent
-	}
+func (b *bed) submit(ctx context.Context, j *api.Job) (time.Time, error) {
 	began := time.Now()
-	_, _, err := at.Jobs().Register(j, (&api.WriteOptions{}).WithContext(ctx))
+	_, _, err := b.api.Jobs().Register(j, (&api.WriteOptions{}).WithContext(ctx))
 	if err != nil {
 		return began, fmt.Errorf("registering %q: %w", *j.ID, err)
 	}

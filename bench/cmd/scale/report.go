@@ -23,5 +23,5 @@ type named struct {
 }
 
 func (p point) ways() []named {
-	return []named{{"plain", p.Plain}, {"agent", p.way}, {"gated", p.Gated}}
+	return []named{{"plain", p.Plain}, {"gated", p.Gated}}
 }

@@ -11,7 +11,6 @@ import (
 
 // The names in plots, and their colours.
 const (
-	atAgent  = "placer, registered at the agent"
 	withGate = "placer, with a gate"
 	byNomad  = "plain Nomad"
 )
@@ -19,8 +18,8 @@ const (
 // looks returns all series, with names and colours.
 func looks() []plot.Series {
 	return []plot.Series{
-		{Name: atAgent, Colour: plot.Ours + 1}, {Name: atAgent + ", p99", Colour: plot.Ours + 1, Dashed: true},
-		{Name: withGate, Colour: plot.Ours + 2}, {Name: byNomad, Colour: 1}, {Name: byNomad + ", p99", Colour: 1, Dashed: true},
+		{Name: withGate, Colour: plot.Ours + 1}, {Name: withGate + ", p99", Colour: plot.Ours + 1, Dashed: true},
+		{Name: byNomad, Colour: 1}, {Name: byNomad + ", p99", Colour: 1, Dashed: true},
 		{Name: "placer", Colour: plot.Ours + 1}, {Name: "Nomad's server under it", Colour: plot.Ours + 2}, {Name: "Nomad's server alone", Colour: 1},
 	}
 }
@@ -48,17 +47,16 @@ func (r *report) figures() []plot.Figure {
 	each := func(seconds float64, p point) float64 { return 1000 * seconds / float64(max(p.Burst, 1)) }
 	return []plot.Figure{
 		r.growth("scale-latency", "From a job's registration until its gang of 2 × 4 GPUs has its allocations", "ms", true, map[string]func(point) float64{
-			atAgent: func(p point) float64 { return p.P50 }, atAgent + ", p99": func(p point) float64 { return p.P99 },
-			withGate: func(p point) float64 { return p.Gated.P50 },
-			byNomad:  func(p point) float64 { return p.Plain.P50 }, byNomad + ", p99": func(p point) float64 { return p.Plain.P99 }}),
+			withGate: func(p point) float64 { return p.Gated.P50 }, withGate + ", p99": func(p point) float64 { return p.Gated.P99 },
+			byNomad: func(p point) float64 { return p.Plain.P50 }, byNomad + ", p99": func(p point) float64 { return p.Plain.P99 }}),
 		r.growth("scale-rate", "Gangs placed per second of a burst", "gangs/s", false, map[string]func(point) float64{
-			atAgent: func(p point) float64 { return p.GangsPerS }, withGate: func(p point) float64 { return p.Gated.GangsPerS },
-			byNomad: func(p point) float64 { return p.Plain.GangsPerS }}),
+			withGate: func(p point) float64 { return p.Gated.GangsPerS },
+			byNomad:  func(p point) float64 { return p.Plain.GangsPerS }}),
 		r.growth("scale-memory", "Resident memory after the burst", "MB", true, map[string]func(point) float64{
 			"placer": func(p point) float64 { return p.PlacerRSS }, "Nomad's server under it": func(p point) float64 { return p.ServerRSS }}),
-		r.growth("scale-cpu", "Processor time per gang of the burst, registered at the agent", "ms", true, map[string]func(point) float64{
-			"placer":                  func(p point) float64 { return each(p.PlacerCPU, p) },
-			"Nomad's server under it": func(p point) float64 { return each(p.ServerCPU, p) },
+		r.growth("scale-cpu", "Processor time per gang of the burst", "ms", true, map[string]func(point) float64{
+			"placer":                  func(p point) float64 { return each(p.Gated.PlacerCPU, p) },
+			"Nomad's server under it": func(p point) float64 { return each(p.Gated.ServerCPU, p) },
 			"Nomad's server alone":    func(p point) float64 { return each(p.Plain.ServerCPU, p) }}),
 	}
 }
@@ -76,17 +74,17 @@ func (r *report) Page() plot.Page {
 	p := plot.Page{
 		Title: "Placing on a large cluster",
 		Lead: []string{
-			"The cluster has one real Nomad server, and simulated nodes of 8 GPUs. A latency is the time from a job's registration until all its allocations exist; for latencies, jobs are submitted one after the other. For rates, a burst of jobs is submitted, eight requests at a time; a rate is the median of the rounds. \"plain\" is Nomad without the placer: the jobs have no gate, and are not placed as gangs. \"agent\" jobs are registered at the placer's agent. \"gated\" jobs are registered at Nomad, with a gate.",
+			"The cluster has one real Nomad server, and simulated nodes of 8 GPUs. A latency is the time from a job's registration until all its allocations exist; for latencies, jobs are submitted one after the other. For rates, a burst of jobs is submitted, eight requests at a time; a rate is the median of the rounds. \"plain\" is Nomad without the placer: the jobs have no gate, and are not placed as gangs. \"gated\" jobs are registered with a gate, and the placer chooses their GPUs.",
 			r.Provenance.String(),
 		},
 		Sections: []plot.Section{{Title: "Growth", Table: t, Figures: r.figures()}},
 	}
 	for _, x := range r.Points {
-		p.Sections = append(p.Sections, crowdTable(fmt.Sprintf("Bursts of jobs on %d nodes", x.Nodes), x.Plain.Crowds, x.Crowds, x.Gated.Crowds)...)
+		p.Sections = append(p.Sections, crowdTable(fmt.Sprintf("Bursts of jobs on %d nodes", x.Nodes), x.Plain.Crowds, x.Gated.Crowds)...)
 	}
 	if c := r.Clients; c != nil {
 		title := fmt.Sprintf("Bursts of jobs on %d real clients with %d GPUs", c.Nodes, c.GPUs)
-		p.Sections = append(p.Sections, crowdTable(title, c.Plain, c.Agent, c.Gated)...)
+		p.Sections = append(p.Sections, crowdTable(title, c.Plain, c.Gated)...)
 		p.Sections = append(p.Sections, c.gangTable()...)
 	}
 	if r.Extremes != nil {
@@ -96,15 +94,14 @@ func (r *report) Page() plot.Page {
 }
 
 // crowdTable returns a table of the times until the jobs of crowds run, or nil without crowds.
-func crowdTable(title string, plain, agent, gated []crowd) []plot.Section {
+func crowdTable(title string, plain, gated []crowd) []plot.Section {
 	if len(plain) == 0 {
 		return nil
 	}
-	t := &plot.Table{Head: []string{"jobs at once", "plain ms", "agent ms", "gated ms", "agent / plain", "gated / plain"}}
+	t := &plot.Table{Head: []string{"jobs at once", "plain ms", "gated ms", "gated / plain"}}
 	for i, x := range plain {
-		a, g := agent[i].P50, gated[i].P50
-		t.Rows = append(t.Rows, []string{fmt.Sprint(x.Jobs), fmt.Sprintf("%.0f", x.P50), fmt.Sprintf("%.0f", a), fmt.Sprintf("%.0f", g),
-			fmt.Sprintf("%.2f", a/x.P50), fmt.Sprintf("%.2f", g/x.P50)})
+		g := gated[i].P50
+		t.Rows = append(t.Rows, []string{fmt.Sprint(x.Jobs), fmt.Sprintf("%.0f", x.P50), fmt.Sprintf("%.0f", g), fmt.Sprintf("%.2f", g/x.P50)})
 	}
 	return []plot.Section{{Title: title, Notes: []string{"Median time until a job's task has started."}, Table: t}}
 }

@@ -25,7 +25,7 @@ func (b *bed) use(ctx context.Context) error {
 	cpu, mem := 1, 10
 	task.Resources = &api.Resources{CPU: &cpu, MemoryMB: &mem}
 	j.AddTaskGroup(api.NewTaskGroup("use", 1).AddTask(task))
-	if _, err := b.submit(ctx, plain, j); err != nil {
+	if _, err := b.submit(ctx, j); err != nil {
 		return err
 	}
 	q := (&api.QueryOptions{}).WithContext(ctx)

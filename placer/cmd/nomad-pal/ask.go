@@ -326,14 +326,13 @@ func (a *answers) Explain(k cluster.JobKey) (*query.Explanation, error) {
 	return e, a.get("/v1/job/"+url.PathEscape(k.ID)+"/explain", url.Values{"namespace": {k.Namespace}}, e)
 }
 
-// Plan explains what would happen to a job that nomad-pal run registers. run registers jobs at the
-// agent only if the user names the agent.
+// Plan explains what would happen to a job that nomad-pal run registers.
 func (a *answers) Plan(job *api.Job) (*query.Explanation, error) {
 	ctx, cancel := context.WithTimeout(a.b.ctx, askTimeout)
 	defer cancel()
 	e := &query.Explanation{}
 	w := (&api.WriteOptions{Namespace: *job.Namespace}).WithContext(ctx)
-	_, err := a.agent.Raw().Write(fmt.Sprintf("/v1/plan?register=%v", a.b.palAddress != ""), map[string]any{"Job": job}, e, w)
+	_, err := a.agent.Raw().Write("/v1/plan", map[string]any{"Job": job}, e, w)
 	return e, a.plain(err)
 }
 

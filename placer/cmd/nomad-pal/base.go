@@ -45,8 +45,6 @@ type base struct {
 	noColor, json                  bool
 	// ofJob reports whether the region comes from the jobspec.
 	ofJob bool
-	// unreached is why no agent answered when the command registered its job.
-	unreached error
 	// tokenPlain reports whether the token may be sent to the agent unencrypted.
 	tokenPlain bool
 	// verbose reports whether to print ids in full.

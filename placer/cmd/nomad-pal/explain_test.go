@@ -222,7 +222,7 @@ func TestExplainRestarted(t *testing.T) {
 // ones keep running until Nomad evaluates the update, which takes a while.
 func TestRunUpdateOfService(t *testing.T) {
 	c := newClusterWith(t, nomadtest.Options{Seed: 1, Scheduling: 300 * time.Millisecond})
-	t.Setenv("NOMAD_PAL_ADDR", c.agent("", "http {\n  bind_port = 0\n  register = true\n}\n"))
+	t.Setenv("NOMAD_PAL_ADDR", c.agent("", "http {\n  bind_port = 0\n}\n"))
 	text := strings.Replace(jobText("default", "web", 2), `"batch"`, "\"service\"\n  update {\n    min_healthy_time = \"0s\"\n  }", 1)
 	if code, out, said := c.reads(text, "run", "-"); code != 0 {
 		t.Fatalf("%d %s%s", code, out, said)

@@ -35,12 +35,7 @@ the same file again does not touch running members. There is no -ui: nomad job s
 -ui <job> opens Nomad's page of the job.
 
 If NOMAD_PAL_USER is set, a new job with GPUs gets this user name as its meta pal_user,
-unless the job sets pal_user itself. If users have limits, an agent that registers the job (see
-below) sets pal_user to the name of your ACL token.
-
-If -pal-address is the address of an agent with http { register = true }, a job that can start at
-once is registered with its GPUs already chosen, which halves Nomad's work. If the
-agent does not accept the job, it is registered at Nomad with its gate.
+unless the job sets pal_user itself.
 
 Exit codes: 0 the job runs, or with -detach it was registered; 1 an error, such as a job
 that Nomad refuses; 2 the job will not start as it is: no placer could serve it, so it
@@ -119,7 +114,7 @@ func detached(b *base, client *nomad.Client, job *api.Job, resp *api.JobRegister
 	if !rewrite.Gated(job) || cluster.Template(job) {
 		return code
 	}
-	if a, err := b.askLater(); err == nil {
+	if a, err := b.ask(); err == nil {
 		if e, err := a.Plan(job); err == nil && ((planned{Explanation: e}).never() || e.Reason.Kind == reason.Held) {
 			b.complain("Warning: " + oneLine(e.Headline(time.Now())))
 		}
@@ -127,19 +122,10 @@ func detached(b *base, client *nomad.Client, job *api.Job, resp *api.JobRegister
 	return code
 }
 
-// askLater calls [base.ask] after the registration. If no agent answered during the registration,
-// askLater does not wait for one again.
-func (b *base) askLater() (*answers, error) {
-	if b.unreached != nil {
-		return nil, b.unreached
-	}
-	return b.ask()
-}
-
 // watch prints what happens to a registered job, as an agent reports it. If no agent answers, watch
 // prints this fact, and the result of the registration.
 func watch(b *base, client *nomad.Client, job *api.Job, resp *api.JobRegisterResponse) int {
-	a, err := b.askLater()
+	a, err := b.ask()
 	if lacksAgent(err) {
 		code := registered(b, client, job, resp)
 		b.complain("Note: cannot find out where the job is placed or what the job waits for: " + err.Error())
@@ -174,52 +160,11 @@ func notRegistered(b *base, client *nomad.Client, job *api.Job, err error) int {
 	return b.fail(fmt.Errorf("registering job %q: %w", *job.ID, nomad.Denied(err, nomad.SubmitJob)))
 }
 
-// register sends a gated job to the agent at -pal-address, if the option is set. If this agent does
-// not register jobs or does not answer, the job goes to Nomad. Jobs without a gate always go to
-// Nomad.
+// register registers a job at Nomad.
 func register(b *base, client *nomad.Client, job *api.Job, opts *api.RegisterOptions) (*api.JobRegisterResponse, error) {
 	w := (&api.WriteOptions{Namespace: *job.Namespace}).WithContext(b.ctx)
-	if b.palAddress != "" && rewrite.Gated(job) {
-		resp, err := registerAtAgent(b, job, opts, w)
-		if err == nil || b.ctx.Err() != nil || !lacksAgent(err) && !elsewhere(err) {
-			return resp, err
-		}
-		if lacksAgent(err) {
-			b.unreached = err
-		}
-		fmt.Fprintf(b.io.err, "The agent at %s %s; registering the job at Nomad instead\n", b.palAddress, notTaken(err))
-	}
 	resp, _, err := client.API().Jobs().RegisterOpts(job, opts, w)
 	return resp, err
-}
-
-func registerAtAgent(b *base, job *api.Job, opts *api.RegisterOptions, w *api.WriteOptions) (*api.JobRegisterResponse, error) {
-	a, err := b.ask()
-	if err != nil {
-		return nil, err
-	}
-	defer a.agent.Close()
-	resp, _, err := a.agent.Jobs().RegisterOpts(job, opts, w)
-	return resp, err
-}
-
-// elsewhere reports whether to register the job at Nomad after an agent returned err. elsewhere is
-// true if the agent did nothing, does not offer registration, or did not answer. An agent that did
-// not answer may have registered the job, but a second registration with the gate changes nothing.
-func elsewhere(err error) bool {
-	switch nomad.StatusOf(err) {
-	case 0, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusMisdirectedRequest, http.StatusServiceUnavailable:
-		return true
-	}
-	return false
-}
-
-// notTaken describes why an agent did not accept a job.
-func notTaken(err error) string {
-	if nomad.StatusOf(err) == http.StatusNotFound {
-		return "does not register jobs (its http block lacks register = true)"
-	}
-	return fmt.Sprintf("did not accept the job (%v)", err)
 }
 
 // gateForRun adds the gate to a job with GPUs. gateForRun returns an error if no placer could serve
@@ -282,8 +227,6 @@ func registered(b *base, client *nomad.Client, job *api.Job, resp *api.JobRegist
 		b.printf("\nTo start a run: %s", query.StartRun(job))
 	case request.Paused(job):
 		b.printf(" with no members: %s", request.NoMembers)
-	case rewrite.Gated(job) && placed(b, client, job):
-		b.printf(", and its GPUs are chosen: see %s", query.ExplainCommand(cluster.KeyOf(job)))
 	case rewrite.Gated(job):
 		b.printf(", waiting for the placer: see %s", query.ExplainCommand(cluster.KeyOf(job)))
 	}
@@ -303,16 +246,6 @@ func servesChildren(b *base, job *api.Job) (children, known bool) {
 	}
 	e, err := a.Plan(job)
 	return err == nil && e.State != gang.Rejected, err == nil
-}
-
-// placed reports whether the GPUs of the registered job are already chosen, according to Nomad.
-func placed(b *base, client *nomad.Client, job *api.Job) bool {
-	now, err := client.Job(b.ctx, cluster.KeyOf(job))
-	if err != nil || now == nil {
-		return false
-	}
-	_, pinned := rewrite.Pinned(now)
-	return pinned && !rewrite.Gated(now)
 }
 
 // watchJob follows the job until all members run, or the job ends or cannot start, and prints the

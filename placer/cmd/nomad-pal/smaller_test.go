@@ -41,10 +41,6 @@ func TestRunDetached(t *testing.T) {
 	if code, _, said := c.does("release", "erly"); code != 1 || !strings.Contains(said, `no job "erly" with GPUs in namespace "default"`) {
 		t.Errorf("release of a job that does not exist: %d\n%s", code, said)
 	}
-	url := c.agent("", "http {\n  bind_port = 0\n  register = true\n}\n")
-	if code, out, said := c.does("run", "-detach", "-pal-address", url, c.job("default", "now", 1)); code != 0 || !strings.Contains(out, "and its GPUs are chosen") {
-		t.Errorf("at once: %d\n%s%s", code, out, said)
-	}
 }
 
 // release -all applies to all namespaces unless one is given.

@@ -4,8 +4,6 @@
 package bed
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -241,30 +239,5 @@ func TestWholeWhileNomadAnswers(t *testing.T) {
 		if job := w.Nomad.Job(Key("a")); *job.Version != version || !w.Running(Key("a")) {
 			t.Errorf("it was registered again while it ran: %s", w.Describe())
 		}
-	})
-}
-
-// A job that makes the placer panic is submitted again and again. The placer restarts once, not
-// each time.
-func TestSubmissionsThatPanic(t *testing.T) {
-	Run(t, Options{Seed: 1}, func(w *World) {
-		w.AddNodes(2, 4)
-		p := w.StartPlacer()
-		w.RunFor(time.Second)
-		bad := Gang{Name: "bad"}.Job()
-		bad.Type = nil // the agent would refuse such a job
-		for range 10 {
-			ctx, cancel := context.WithTimeout(w.T.Context(), 5*time.Second)
-			_, _ = p.Submit(ctx, bad, func(context.Context, *api.Job, bool) (*api.JobRegisterResponse, error) {
-				return nil, errors.New("no")
-			})
-			cancel()
-			w.RunFor(time.Second)
-		}
-		if v := p.Vitals(); v.Panics != 1 { // it would panic each time if another job were set aside
-			t.Errorf("%d panics", v.Panics)
-		}
-		w.Submit(Gang{Name: "good"})
-		w.ExpectRunning("good", 10*time.Second)
 	})
 }
