@@ -14,7 +14,7 @@
 //     removes what this caller may not see, with the value's method RedactedFor or with
 //     [caller.sees]. An answer that needs no token names no job, node, GPU, namespace or user.
 //   - [server.handler] registers each route, and docs/reference/http-api.md lists it. A standby
-//     agent forwards a request to the active agent, unless [answersItself] accepts its path. Add a
+//     agent redirects a request to the active agent, unless [answersItself] accepts its path. Add a
 //     path to answersItself only if each agent, active or not, can answer it by itself.
 //   - The text of a failed connection contains an address of Nomad or of the database. This text
 //     belongs in the agent's log and, for operators, in /v1/health. Show other callers an error of
@@ -68,7 +68,6 @@ type Agent struct {
 	lockUntil atomic.Pointer[time.Time]
 	warnings  heartbeat.Warnings
 	followers places // of events and the stream
-	forwards  places // what a standby agent forwards
 	requests  places // all other requests with large answers
 	samples   samples
 	idle      idleGPUs
@@ -84,7 +83,6 @@ type Agent struct {
 func New(log hclog.Logger, hooks placer.Hooks) *Agent {
 	a := &Agent{log: log, hooks: hooks, rest: rest, hungAfter: heartbeat.HungAfter}
 	a.followers = newPlaces(followersAtOnce, "too many clients follow events or the stream: ask again later")
-	a.forwards = newPlaces(forwardsAtOnce, tooMany)
 	a.requests = newPlaces(requestsAtOnce, "the agent is answering too many requests: ask again later")
 	a.meter = meter.New(version.Number, version.Revision, a.gauges())
 	a.hooks.Meter, a.hooks.Events = a.meter, placer.NewEventLog(eventsKept, time.Now())

@@ -165,9 +165,6 @@ type HTTP struct {
 	AllowedHosts []string `hcl:"allowed_hosts,optional"`
 	// Advertise is the API address that the agent publishes in Nomad, where commands find it.
 	Advertise string `hcl:"advertise,optional"`
-	// TokenPlain allows a standby agent to forward tokens over connections that [Unprotected]
-	// rejects, for example plain HTTP.
-	TokenPlain bool `hcl:"token_plain,optional"`
 	// Admission switches the admission endpoint on.
 	Admission bool `hcl:"admission,optional"`
 }

@@ -39,8 +39,6 @@ type apiListener struct {
 	http     *http.Server
 	listener net.Listener
 	log      hclog.Logger
-	// ended is called after the last request.
-	ended func()
 }
 
 // listen opens the API. If no port is configured and the default port is in use, for example
@@ -71,7 +69,7 @@ func (a *Agent) listen(file File) (*apiListener, error) {
 	if err := file.HTTP.rejected(l.Addr().(*net.TCPAddr)); err != nil {
 		a.log.Warn("commands reject the certificate at the address that this agent publishes: set http { advertise } to an address for which the certificate is valid", "error", err)
 	}
-	return &apiListener{bounded(handler), l, a.log, server.toActive.CloseIdleConnections}, nil
+	return &apiListener{bounded(handler), l, a.log}, nil
 }
 
 // open starts to listen for the API. With bind_port = 0, open reuses the port from before the last
@@ -188,7 +186,6 @@ func (s *apiListener) serve(ctx context.Context) {
 		if err := s.http.Shutdown(grace); err != nil {
 			s.http.Close()
 		}
-		s.ended()
 	})
 	defer stop()
 	s.http.ErrorLog = s.log.StandardLogger(nil)

@@ -145,7 +145,11 @@ func TestElectionWithSlowAnswers(t *testing.T) {
 // would record only a part. On the same machine they share the file.
 func TestStandbyNeedsSharedHistory(t *testing.T) {
 	const file, database = "history {\n  database = \"%s/history.db\"\n}\n", "history {\n  database = \"postgres://none.invalid/history\"\n}\n"
-	here := activeAt(t, "")
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	here := store.Heartbeat{Agent: host + "/1", Since: time.Now()}
 	there := here
 	there.Agent = "another-machine/1"
 	for _, c := range []struct {

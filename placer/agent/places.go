@@ -15,9 +15,6 @@ import (
 const (
 	// followersAtOnce is the maximum number of requests that follow events or the stream.
 	followersAtOnce = 100
-	// forwardsAtOnce is the maximum number of requests that a standby agent forwards at a time.
-	// Forwarded requests wait while the active agent hangs.
-	forwardsAtOnce = 2 * followersAtOnce
 	// requestsAtOnce is the maximum number of other requests. An answer stays in memory until its
 	// client has read it, and the list of jobs can have many megabytes.
 	requestsAtOnce = 64

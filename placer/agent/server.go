@@ -11,7 +11,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -46,9 +45,6 @@ type server struct {
 	// live reads the current load of GPUs.
 	live   live.Reader
 	bodies bodies
-	// toActive has the connections of a standby agent to the active one, whose name is forwardedTo.
-	toActive    *http.Transport
-	forwardedTo atomic.Pointer[string]
 }
 
 func (a *Agent) newServer(file File) (*server, error) {
@@ -59,14 +55,11 @@ func (a *Agent) newServer(file File) (*server, error) {
 	connect := func() (*nomad.Client, error) { return file.Nomad.Connect(a.meter.Transport) }
 	s := &server{agent: a, file: file, cfg: cfg, snapshots: &snapshots{atWork: a.current.Load}, bodies: newBodies()}
 	s.activities.connect = connect
-	if s.toActive, err = file.Nomad.toActive(); err != nil {
-		return nil, err
-	}
 	return s, nil
 }
 
 // handler returns the routes. [server.guarded] adds the guards around them. A standby agent
-// forwards most requests to the active one: see [server.forwardIfStandby].
+// redirects most requests to the active one: see [server.redirectIfStandby].
 func (s *server) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/health", s.serveHealth)
@@ -97,7 +90,7 @@ func (s *server) handler() http.Handler {
 		mux.HandleFunc("POST /v1/admission", s.serveAdmission)
 		mux.HandleFunc("PUT /v1/admission", s.serveAdmission)
 	}
-	return wholeQueries(s.forwardIfStandby(mux))
+	return wholeQueries(s.redirectIfStandby(mux))
 }
 
 // wholeQueries refuses requests whose query cannot be parsed, such as one with a semicolon.

@@ -1,5 +1,5 @@
 // The state of the cluster, from the agent's stream: see docs/design/page.md.
-import {token} from "./dom.js";
+import {goToActive, token} from "./dom.js";
 import {follow} from "./stream.js";
 
 export const classes = ["A", "B", "C", "D"];
@@ -51,6 +51,7 @@ export const cellOf = g => { const n = nodeOf(g); return n ? n.first + g.positio
 export const count = (from, n, f) => { let c = 0; for (let i = from; i < from + n; i++) if (f(cluster.cells[i])) c++; return c; };
 
 function hear(m) {
+  if (m.standby) return goToActive();
   if (m.trouble) {
     tell("trouble", m.trouble);
     if (m.status === 403) tell("denied", m.trouble);

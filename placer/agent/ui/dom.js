@@ -129,10 +129,13 @@ export const expected = j => j.start_to ? range(j.start_from, j.start_to) : "";
 // Requests carry the reader's token. get asks with stale: it accepts a snapshot that is a second old, because the
 // stream tells the page of each later change. An empty list may arrive as null.
 export const token = {get: () => sessionStorage.getItem("token") || "", set: t => sessionStorage.setItem("token", t)};
+// goToActive loads the page again, because this agent stands by and redirects the page to the active agent.
+export const goToActive = () => location.reload();
 class Refused extends Error { constructor(status, text) { super(text); this.status = status; } }
 export async function ask(path, options = {}) {
-  const r = await fetch(path, {...options, headers: token.get() ? {"X-Nomad-Token": token.get()} : {}})
+  const r = await fetch(path, {...options, redirect: "manual", headers: token.get() ? {"X-Nomad-Token": token.get()} : {}})
     .catch(e => { throw new Refused(0, `The agent did not answer (${e.message}).`); });
+  if (r.type === "opaqueredirect") { goToActive(); throw new Refused(0, "Another agent is active."); }
   if (!r.ok) throw new Refused(r.status, (await r.text()).trim() || r.statusText);
   return r;
 }

@@ -10,12 +10,14 @@ function cellsOf(text) {
 
 const pauses = (ms, signal) => new Promise(done => { const t = setTimeout(done, ms); signal.addEventListener("abort", () => { clearTimeout(t); done(); }, {once: true}); });
 
-// follow reads the stream with a token until signal aborts, and calls on({state}), on({trouble, status}) or on({alive}).
+// follow reads the stream with a token until signal aborts, and calls on({state}), on({trouble, status}),
+// on({alive}), or on({standby}) if another agent is active.
 export async function follow(secret, on, signal) {
   let version = 0;
   for (let pause = 500; !signal.aborted; pause = Math.min(2 * pause, 15000)) {
     try {
-      const r = await fetch(`/v1/stream?version=${version}`, {signal, headers: secret ? {"X-Nomad-Token": secret} : {}});
+      const r = await fetch(`/v1/stream?version=${version}`, {signal, redirect: "manual", headers: secret ? {"X-Nomad-Token": secret} : {}});
+      if (r.type === "opaqueredirect") { on({standby: true}); await pauses(15000, signal); continue; } // the page goes to the active agent
       if (!r.ok) throw Object.assign(new Error((await r.text()).trim() || r.statusText), {status: r.status});
       const reader = r.body.pipeThrough(new TextDecoderStream()).getReader();
       for (let rest = ""; ;) {

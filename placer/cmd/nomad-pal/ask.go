@@ -137,23 +137,59 @@ func onlyThere(is heartbeat.Activity) bool {
 	return agent.Loopback(is.Address) && is.Host() != host
 }
 
+// fails returns the error for an address at which no agent can be asked. told is where the command
+// found the address.
+func fails(address, told, next string, err error) error {
+	return noAgent{looked: fmt.Sprintf("%s (%s): %s", address, told, oneLine(err.Error())), next: next, cause: err}
+}
+
+// protected returns an error if the user's token must not be sent to the address. published means
+// that an agent named the address, and not the user.
+func (b *base) protected(address, told string, published bool) error {
+	cfg := b.config()
+	err := agent.Unprotected(address, published, cfg.TLSConfig)
+	switch {
+	case err == nil || b.tokenPlain || cfg.SecretID == "" && cfg.HttpAuth == nil:
+		return nil
+	case published && cfg.TLSConfig.Insecure:
+		return fails(address, told, "leave out -tls-skip-verify, and give the CA of the agent's certificate (-ca-cert)", err)
+	case strings.HasPrefix(address, "https:"):
+		return fails(address, told, "give the CA of the agent's certificate (-ca-cert) or, if you trust the address, set NOMAD_PAL_ADDR="+address, err)
+	}
+	return fails(address, told, "give the agent a certificate, or send the token unprotected (-pal-token-plain)", err)
+}
+
+// redirected decides whether a request follows the redirect of a standby agent to the active one,
+// with the user's token. The rules are those of a published address.
+func (a *answers) redirected(r *http.Request, via []*http.Request) error {
+	address, told := r.URL.Scheme+"://"+r.URL.Host, "the standby agent at "+a.address+" redirects there"
+	switch {
+	case len(via) > 2:
+		return fails(address, told, "set http { advertise } of each agent to the agent's own address", errors.New("the agents redirect to each other"))
+	case agent.Loopback(address) && !agent.Loopback(a.address):
+		return fails(address, told, "set http { bind_address } in the active agent's configuration", errors.New("the active agent listens only on its own machine"))
+	}
+	if err := a.b.protected(address, told, true); err != nil {
+		return err
+	}
+	r.Header = via[0].Header.Clone() // Go leaves out the password of NOMAD_HTTP_AUTH for another host
+	return nil
+}
+
 // connect checks, without a token, that an agent answers at the address.
 func (a *answers) connect() error {
-	fails := func(next string, err error) error {
-		return noAgent{looked: fmt.Sprintf("%s (%s): %s", a.address, a.told, oneLine(err.Error())), next: next, cause: err}
+	published := a.b.palAddress == ""
+	if err := a.b.protected(a.address, a.told, published); err != nil {
+		return err
 	}
 	cfg := a.b.config()
-	published := a.b.palAddress == ""
-	if err := agent.Unprotected(a.address, published, cfg.TLSConfig); err != nil && !a.b.tokenPlain && (cfg.SecretID != "" || cfg.HttpAuth != nil) {
-		switch {
-		case published && cfg.TLSConfig.Insecure:
-			return fails("leave out -tls-skip-verify, and give the CA of the agent's certificate (-ca-cert)", err)
-		case strings.HasPrefix(a.address, "https:"):
-			return fails("give the CA of the agent's certificate (-ca-cert) or, if you trust the address, set NOMAD_PAL_ADDR="+a.address, err)
-		}
-		return fails("give the agent a certificate, or send the token unprotected (-pal-token-plain)", err)
-	}
 	cfg.Address, cfg.TLSConfig.TLSServerName = a.address, ""
+	through, err := nomad.HTTPClient(cfg, 0)
+	if err != nil {
+		return err
+	}
+	through.CheckRedirect = a.redirected
+	cfg.HttpClient = through
 	at, err := nomad.NewClient(cfg, "")
 	if err != nil {
 		return err
@@ -162,12 +198,12 @@ func (a *answers) connect() error {
 	a.agent.SetSecretID("")
 	if err := a.hear(reachTimeout); err != nil {
 		if published && errors.As(err, new(x509.HostnameError)) {
-			return fails("set NOMAD_PAL_ADDR, or http { advertise } in the agent's configuration, to an address for which the agent's certificate is valid", err)
+			return fails(a.address, a.told, "set NOMAD_PAL_ADDR, or http { advertise } in the agent's configuration, to an address for which the agent's certificate is valid", err)
 		}
 		if answer, ok := errors.AsType[api.UnexpectedResponseError](err); ok && answer.StatusCode() == http.StatusBadGateway {
 			return noAgent{looked: fmt.Sprintf("%s (%s): %s", a.address, a.told, err), next: "look at this agent's log; a standby agent takes over within a minute", cause: err, refused: true}
 		}
-		return fails(cmp.Or(remedyTLS(err), "is an agent running there?"), err)
+		return fails(a.address, a.told, cmp.Or(remedyTLS(err), "is an agent running there?"), err)
 	}
 	a.agent.SetSecretID(cfg.SecretID)
 	return nil
@@ -232,6 +268,9 @@ const notServed = "404 page not found"
 
 // plain turns the error of a request that an agent refused into an error with a plain sentence.
 func (a *answers) plain(err error) error {
+	if none, ok := errors.AsType[noAgent](err); ok { // see redirected
+		return none
+	}
 	unexpected, ok := errors.AsType[api.UnexpectedResponseError](err)
 	if !ok || !unexpected.HasBody() {
 		return err
