@@ -185,8 +185,8 @@ func (l *line) summarize(r *report) {
 	l.Finished = mean(func(_ *replay.Result, s replay.Summary) float64 { return float64(s.Finished) })
 	l.GeomeanJCT, l.AvgJCT, l.Makespan, l.Useful = mean(geomeanJCT), mean(avgJCT), mean(makespan), mean(useful)
 	l.Busy = mean(func(_ *replay.Result, s replay.Summary) float64 { return s.Utilization })
-	l.P50 = mean(func(r *replay.Result, _ replay.Summary) float64 { return percentile(r, 0.5) })
-	l.P99 = mean(func(r *replay.Result, _ replay.Summary) float64 { return percentile(r, 0.99) })
+	l.P50 = mean(func(r *replay.Result, _ replay.Summary) float64 { return r.PercentileAtLeast(0.5).Seconds() })
+	l.P99 = mean(func(r *replay.Result, _ replay.Summary) float64 { return r.PercentileAtLeast(0.99).Seconds() })
 	l.HalfPlaced = mean(func(r *replay.Result, _ replay.Summary) float64 { return r.HalfPlaced.Seconds() })
 	l.HeldGPU = mean(func(r *replay.Result, _ replay.Summary) float64 { return r.HeldInVain.Seconds() })
 	l.HeldShare = mean(func(r *replay.Result, _ replay.Summary) float64 { return r.HeldShare(l.gpus) })
@@ -247,20 +247,6 @@ func (l *line) each(f func(*replay.Result, replay.Summary) float64) []float64 {
 func (l *line) interval(f func(*replay.Result, replay.Summary) float64) [2]float64 {
 	low, high, _ := replay.Confidence(l.each(f))
 	return [2]float64{low, high}
-}
-
-func percentile(r *replay.Result, p float64) float64 {
-	var xs []float64
-	for _, j := range r.Jobs {
-		if j.JCT() > 0 {
-			xs = append(xs, j.JCT().Seconds())
-		}
-	}
-	if len(xs) == 0 {
-		return 0
-	}
-	slices.Sort(xs)
-	return xs[int(p*float64(len(xs)-1))]
 }
 
 // runsFile returns the path of the file with the raw runs, in the same folder. Reports are made
