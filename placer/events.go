@@ -291,6 +291,30 @@ func on(c *pal.Choice) string {
 	return fmt.Sprintf("on %d nodes", c.Nodes)
 }
 
+// failedEvent returns the event about a failed allocation.
+func failedEvent(f failure.Failure) Event {
+	return Event{At: f.At.UTC(), Kind: AllocFailed, Namespace: f.Namespace, Job: f.Job, Node: f.Node, GPUs: f.GPUs,
+		Text: oneLine(fmt.Sprintf("allocation %.8s on node %s failed (%s): %s", f.Alloc, f.Node, f.Cause, store.AtMost(reasonBytes, f.Reason)))}
+}
+
+// emitStoredFailures adds events about the failures that earlier placers stored, so that the events
+// and the page's list of failures have the same. An earlier placer of this agent may have added some
+// of them.
+func (p *Placer) emitStoredFailures() {
+	if p.hooks.Events == nil {
+		return
+	}
+	known, _ := p.hooks.Events.After(0)
+	for _, f := range p.failureLog.failures {
+		e := failedEvent(f)
+		e.Since = e.At
+		same := func(k Event) bool { return k.Kind == e.Kind && k.At.Equal(e.At) && k.Job == e.Job && k.Text == e.Text }
+		if f.Reason != failure.BeingStopped && !slices.ContainsFunc(known, same) {
+			p.hooks.Events.Add(e)
+		}
+	}
+}
+
 // emitFailures adds events about failed allocations, and about GPUs that have just been put in
 // quarantine.
 func (p *Placer) emitFailures(found []failure.Failure, before map[string]failure.Quarantine) {
@@ -298,11 +322,9 @@ func (p *Placer) emitFailures(found []failure.Failure, before map[string]failure
 		return
 	}
 	for _, f := range found {
-		if f.Reason == failure.BeingStopped {
-			continue
+		if f.Reason != failure.BeingStopped {
+			p.hooks.Events.Add(failedEvent(f))
 		}
-		p.hooks.Events.Add(Event{At: f.At.UTC(), Kind: AllocFailed, Namespace: f.Namespace, Job: f.Job, Node: f.Node, GPUs: f.GPUs,
-			Text: oneLine(fmt.Sprintf("allocation %.8s on node %s failed (%s): %s", f.Alloc, f.Node, f.Cause, f.Reason))})
 	}
 	for _, id := range slices.Sorted(maps.Keys(p.failureLog.quarantine)) {
 		q := p.failureLog.quarantine[id]

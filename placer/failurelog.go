@@ -333,6 +333,9 @@ func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 	case err != nil:
 		return err
 	}
+	if first {
+		p.emitStoredFailures()
+	}
 	var found []failure.Failure
 	for _, a := range p.m.State.Failed() {
 		if !p.failureLog.knows(a) {

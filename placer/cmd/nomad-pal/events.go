@@ -23,7 +23,7 @@ var helpEvents = help("events [options]", `
 Shows what the placer did, oldest first: jobs queued, placed, moved to other GPUs,
 resized, started, stopped, requeued, failed or ended; allocations that failed; and
 GPUs that became unhealthy or were quarantined. The agent keeps in memory the last 5,000 events
-since its start. Events that your token may not see are left out.
+since its start, and the last 120 failed allocations in Nomad. Events that your token may not see are left out.
 
 Events Options:
 
