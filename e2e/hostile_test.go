@@ -69,7 +69,8 @@ queue {
 }
 http {
   bind_port = 0
-  admission = true
+}
+admission {
 }
 `
 

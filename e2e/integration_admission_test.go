@@ -34,7 +34,6 @@ gang_ready_timeout = "2s"
 default_class = "D"
 http {
   bind_port = 0
-  admission = true
 }
 admission {
   meta = {

@@ -66,16 +66,14 @@ const (
 
 // chaosConfig is the placers' configuration: it shortens minutes to seconds.
 const chaosConfig = `retries = 1
-resync = "20s"
 queue {
   preempt      = true
   migrate      = true
   restart_cost = "1s"
 }
 high_availability {
-  enabled    = true
-  lock_ttl   = "10s"
-  lock_delay = "1s"
+  enabled  = true
+  lock_ttl = "10s"
 }
 `
 

@@ -114,7 +114,7 @@ func TestHistoryOfHours(t *testing.T) {
 	}
 	server := accountingtest.StartPostgres(t)
 	b := newBed(t, placerScores, cluster.Options{})
-	b.config = fmt.Sprintf("retries = 0\nhigh_availability {\n  enabled = true\n  lock_ttl = \"10s\"\n  lock_delay = \"1s\"\n}\nhistory {\n  database = %q\n}\n", server.Address())
+	b.config = fmt.Sprintf("retries = 0\nhigh_availability {\n  enabled = true\n  lock_ttl = \"10s\"\n}\nhistory {\n  database = %q\n}\n", server.Address())
 	other := *b
 	agents := []*bed{b, &other}
 	for _, a := range agents {

@@ -87,7 +87,7 @@ func TestPlacerOutages(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, placerScores, cluster.Options{HeartbeatTTL: 2 * time.Second})
 	b.tell([]scene{
-		{"failover", "high_availability {\n  enabled = true\n  lock_ttl = \"10s\"\n  lock_delay = \"1s\"\n}\n", testFailover},
+		{"failover", "high_availability {\n  enabled = true\n  lock_ttl = \"10s\"\n}\n", testFailover},
 		{"node goes down", "", testNodeDown},
 	})
 	b.tellLong([]scene{

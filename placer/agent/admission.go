@@ -20,7 +20,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Admission configures which jobs the endpoint /v1/admission gates for the placer.
+// Admission configures which jobs the endpoint /v1/admission gates for the placer. Without this
+// block, the agent does not serve the endpoint.
 type Admission struct {
 	// Types are the job types that get a gate: batch, service or both; batch by default. Batch and
 	// service jobs whose type is not in Types get a gate only if they have a `pal_*` hint.

@@ -73,7 +73,7 @@ func show(t *testing.T, r Review) string {
 // The endpoint speaks the proxy's protocol: lists are never null.
 func TestServeAdmission(t *testing.T) {
 	s := &server{agent: &Agent{}, file: blank(), bodies: newBodies()}
-	s.file.HTTP.Admission = true
+	s.file.Admission = &Admission{}
 	ask := func(body string) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
 		s.handler().ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/admission", strings.NewReader(body)))
@@ -111,7 +111,7 @@ func TestServeAdmission(t *testing.T) {
 			}
 		})
 	}
-	s.file.HTTP.Admission = false
+	s.file.Admission = nil
 	if w := ask(`{}`); w.Code != http.StatusNotFound {
 		t.Errorf("the endpoint answers %d though it is off", w.Code)
 	}

@@ -32,14 +32,14 @@ func TestReload(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, nil)
 	r := f.run(openConfig).ready()
-	r.configure(f, "resync = \"soon\"\n")
+	r.configure(f, "gang_ready_timeout = \"soon\"\n")
 	r.reload <- syscall.SIGHUP
 	until(t, "the wrong configuration is refused", func() bool {
 		return strings.Contains(r.log.String(), "the new configuration is invalid; keeping the old one")
 	})
 	r.ready()
 	var h Health
-	if _, text := r.send(http.MethodGet, "/v1/health", "", ""); json.Unmarshal([]byte(text), &h) != nil || h.WarningCount != 1 || !strings.Contains(strings.Join(r.agent.health(time.Now()).Warnings, ""), "resync") {
+	if _, text := r.send(http.MethodGet, "/v1/health", "", ""); json.Unmarshal([]byte(text), &h) != nil || h.WarningCount != 1 || !strings.Contains(strings.Join(r.agent.health(time.Now()).Warnings, ""), "gang_ready_timeout") {
 		t.Errorf("the agent does not report it: %s", text)
 	}
 	was := r.url()
@@ -94,7 +94,6 @@ func TestReloadOfWhatCannotRun(t *testing.T) {
 	for i, text := range []string{
 		"nomad {\n  token_file = \"/none\"\n}\n",
 		"nomad {\n  token_file = \"/dev/null\"\n}\n",
-		"nomad {\n  http_auth = \"secret\"\n}\n",
 		"http {\n  bind_address = \"192.0.2.1\"\n}\n",
 		"nomad {\n  rpc_address = \"127.0.0.1:1\"\n  ca_cert = \"/none\"\n}\n",
 		"http {\n  bind_address = \"192.0.2.1\"\n  bind_port = 1\n}\n",
@@ -118,7 +117,7 @@ func TestReloadOfWhatCannotRun(t *testing.T) {
 func TestRunErrors(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"resync = \"soon\"\n":                                          "not a positive duration",
+		"gang_ready_timeout = \"soon\"\n":                              "not a positive duration",
 		"nomad {\n  token_file = \"/none\"\n}\n":                       "token_file",
 		"http {\n  bind_address = \"192.0.2.1\"\n  bind_port = 1\n}\n": "opening the HTTP API",
 	} {
@@ -164,7 +163,7 @@ func TestElection(t *testing.T) {
 		}
 		first, second = second, first // on a starved machine the first one could not renew its lock in time
 	}
-	second.configure(f, shortLock+"resync = \"soon\"\n")
+	second.configure(f, shortLock+"gang_ready_timeout = \"soon\"\n")
 	second.reload <- syscall.SIGHUP
 	until(t, "a standby agent warns of its configuration", func() bool {
 		_, text := second.send(http.MethodGet, "/v1/health", agentsToken, "")

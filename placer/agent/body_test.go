@@ -20,7 +20,7 @@ import (
 func bodySite(t *testing.T) *server {
 	t.Helper()
 	file := fileAt("http://127.0.0.1:1")
-	file.HTTP.Admission = true
+	file.Admission = &Admission{}
 	s, err := New(hclog.NewNullLogger(), placer.Hooks{}).newServer(file)
 	if err != nil {
 		t.Fatal(err)

@@ -36,7 +36,6 @@ import (
 // unit and default.
 type File struct {
 	LogLevel string        `hcl:"log_level,optional"`
-	LogJSON  bool          `hcl:"log_json,optional"`
 	Locality *Locality     `hcl:"locality,block"`
 	Queue    *Queue        `hcl:"queue,block"`
 	Tenants  []Tenant      `hcl:"tenant,block"`
@@ -135,13 +134,10 @@ type Nomad struct {
 	Namespace     string `hcl:"namespace,optional"`
 	Token         string `hcl:"token,optional"`
 	TokenFile     string `hcl:"token_file,optional"`
-	HTTPAuth      string `hcl:"http_auth,optional"`
 	CACert        string `hcl:"ca_cert,optional"`
-	CAPath        string `hcl:"ca_path,optional"`
 	ClientCert    string `hcl:"client_cert,optional"`
 	ClientKey     string `hcl:"client_key,optional"`
 	TLSServerName string `hcl:"tls_server_name,optional"`
-	SkipVerify    bool   `hcl:"skip_verify,optional"`
 	// RPCAddress has the RPC addresses of servers, host:port separated by commas. The placer needs
 	// these addresses to place dispatched and periodic children. If RPCAddress is "", the placer
 	// does not place children.
@@ -165,16 +161,12 @@ type HTTP struct {
 	AllowedHosts []string `hcl:"allowed_hosts,optional"`
 	// Advertise is the API address that the agent publishes in Nomad, where commands find it.
 	Advertise string `hcl:"advertise,optional"`
-	// Admission switches the admission endpoint on.
-	Admission bool `hcl:"admission,optional"`
 }
 
 // HA elects one active placer among several.
 type HA struct {
-	Enabled   *bool  `hcl:"enabled,optional"`
-	LockPath  string `hcl:"lock_path,optional"`
-	LockTTL   string `hcl:"lock_ttl,optional"`
-	LockDelay string `hcl:"lock_delay,optional"`
+	Enabled *bool  `hcl:"enabled,optional"`
+	LockTTL string `hcl:"lock_ttl,optional"`
 }
 
 // blank returns the configuration that applies without any file. A block in a file changes only the

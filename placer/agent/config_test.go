@@ -166,7 +166,7 @@ func TestDefaults(t *testing.T) {
 	if d := cmp.Diff(model.DefaultConfig(), got); d != "" {
 		t.Errorf("an empty configuration changes the defaults:\n%s", d)
 	}
-	ttl, delay, _ := (&HA{}).times()
+	ttl, _ := (&HA{}).ttl()
 	text := readPage(t, configurationPage)
 	for key, want := range map[string]string{
 		"cluster":    fmt.Sprintf("`%g`", got.Locality[pal.TierCluster][0]),
@@ -175,7 +175,6 @@ func TestDefaults(t *testing.T) {
 		"outlier":    fmt.Sprintf("`%g`", got.Calibration.Outlier),
 		"min_gpus":   fmt.Sprintf("`%d`", got.Calibration.MinGPUs),
 		"lock_ttl":   fmt.Sprintf("`%q`", ttl.String()),
-		"lock_delay": fmt.Sprintf("`%q`", delay.String()),
 	} {
 		row := regexp.MustCompile("(?m)^\\| [^|]*`" + key + "`[^|]*\\| ([^|]*) \\|").FindStringSubmatch(text)
 		if row == nil || !strings.Contains(row[1], want) {
@@ -189,9 +188,9 @@ func TestConfigErrors(t *testing.T) {
 		{"syntax", "http {", "agent.hcl:1"},
 		{"unknown key", "http {\n  port = 1\n}", `agent.hcl:2,3-7: Unsupported argument; An argument named "port" is not expected here`},
 		{"unknown block", "web {}", "agent.hcl:1,1-4: Unsupported block type"},
-		{"wrong kind", "log_json = \"maybe\"", "agent.hcl:1"},
-		{"duration", "resync = \"soon\"", `agent.hcl:1,10-16: Invalid value of resync; "soon" is not a positive duration such as 30s, 12h, 2d or 1-12:00:00`},
-		{"too long a duration", "resync = \"9999999h\"", `agent.hcl:1,10-20: Invalid value of resync; "9999999h" is longer than the maximum duration, 876000h (100 years)`},
+		{"wrong kind", "http {\n  bind_port = \"maybe\"\n}", "agent.hcl:2"},
+		{"duration", "queue {\n  max_wait = \"soon\"\n}", `agent.hcl:2,14-20: Invalid value of queue.max_wait; "soon" is not a positive duration such as 30s, 12h, 2d or 1-12:00:00`},
+		{"too long a duration", "queue {\n  max_wait = \"9999999h\"\n}", `agent.hcl:2,14-24: Invalid value of queue.max_wait; "9999999h" is longer than the maximum duration, 876000h (100 years)`},
 		{"longer than queues add up", "queue {\n  max_wait = \"2000000h\"\n}", `"2000000h" is longer than the maximum duration`},
 		{"too long a lock", "high_availability {\n  lock_ttl = \"9999999h\"\n}", `high_availability: lock_ttl = "9999999h" is longer than the maximum duration`},
 		{"number", "retries = \"many\"", `agent.hcl:1,11-17: Invalid value of retries; "many" is neither 0 nor a positive integer`},
@@ -207,8 +206,8 @@ func TestConfigErrors(t *testing.T) {
 		{"key of no block", "queue {\n  placement = \"pal\"\n}", `An argument named "placement" is not expected here. This argument belongs outside of all blocks.`},
 		{"misspelt block", "quee {\n  max_wait = \"1h\"\n}", `agent.hcl:1,1-5: Unsupported block type; Blocks of type "quee" are not expected here. Did you mean "queue"?`},
 		{"block in the queue", "queue {\n  web {}\n}", `agent.hcl:2,3`},
-		{"all at once", "resync = 3\nqueue {\n  preempt = 3\n  x = 1\n}", `Unsupported argument; An argument named "x"`},
-		{"all at once, the first", "resync = 3\nqueue {\n  preempt = 3\n  x = 1\n}", `agent.hcl:1,10-11: Invalid value of resync`},
+		{"all at once", "gang_ready_timeout = 3\nqueue {\n  preempt = 3\n  x = 1\n}", `Unsupported argument; An argument named "x"`},
+		{"all at once, the first", "gang_ready_timeout = 3\nqueue {\n  preempt = 3\n  x = 1\n}", `agent.hcl:1,22-23: Invalid value of gang_ready_timeout`},
 		{"placement", "placement = \"best\"", `placement policy "best" is unknown`},
 		{"class", "default_class = \"Z\"", `Invalid value of default_class; application class "Z" is unknown; it must be one of A, B, C, D`},
 		{"app", "app \"x\" {\n  class = \"E\"\n}", `app "x": application class "E" is unknown`},
@@ -227,8 +226,7 @@ func TestConfigErrors(t *testing.T) {
 		{"lock", "high_availability {\n  lock_ttl = \"x\"\n}", `high_availability: lock_ttl = "x" is not a positive duration`},
 		{"lock shorter than Nomad takes", "high_availability {\n  lock_ttl = \"10ms\"\n}", `high_availability: lock_ttl = "10ms" is not between`},
 		{"address", "nomad {\n  address = \"nomad:4646\"\n}", `nomad: address: "nomad:4646" is not a URL such as https://nomad.example.com:4646`},
-		{"admission off", "admission {}", "admission: the endpoint is off"},
-		{"admission type", "http {\n  admission = true\n}\nadmission {\n  types = [\"system\"]\n}", `admission: types: "system" is neither batch nor service`},
+		{"admission type", "admission {\n  types = [\"system\"]\n}", `admission: types: "system" is neither batch nor service`},
 		{"tenant", "tenant \"x\" {\n  quota = -1\n}", `tenant "x": quota -1`},
 		{"window", "window \"w\" {\n  start = \"soon\"\n  duration = \"1h\"\n}", `window "w": start = "soon" is not a time such as 2026-11-25T02:00:00Z`},
 		{"window forever", "window \"w\" {\n  cron = \"0 2 * * 0\"\n}", `The argument "duration" is required`},

@@ -26,7 +26,7 @@ func FuzzBodies(f *testing.F) {
 	f.Add(`{"ID":"j","ParameterizedJob":{"Payload":"required"},"Periodic":{},"Multiregion":{"Regions":[{}]},"TaskGroups":[{"Name":"g","Tasks":[{"Resources":{"Devices":[{"Name":"nvidia/gpu"}]}}]}]}`)
 	agent := New(hclog.NewNullLogger(), placer.Hooks{})
 	file := fileAt("http://127.0.0.1:1")
-	file.HTTP.Admission = true
+	file.Admission = &Admission{}
 	s, err := agent.newServer(file)
 	if err != nil {
 		f.Fatal(err)

@@ -21,7 +21,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
-const openConfig = "http {\n  bind_port = 0\n  admission = true\n}\n"
+const openConfig = "http {\n  bind_port = 0\n}\nadmission {\n}\n"
 
 // nulls contains jobs with null in a list, by the path of the null.
 var nulls = map[string]string{

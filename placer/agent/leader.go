@@ -4,7 +4,6 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,10 +23,10 @@ import (
 // The agent does not use LockLeaser of Nomad's API package. LockLeaser continues the protected work
 // after the lock was lost, and panics if the work fails after LockLeaser has returned.
 func (a *Agent) elect(ctx context.Context, c *nomad.Client, ha HA, beside, lead func(context.Context) error) error {
-	ttl, delay, _ := ha.times() // checked by [File.PlacerConfig]
+	ttl, _ := ha.ttl() // checked by [File.PlacerConfig]
 	v := api.Variable{
-		Namespace: c.Namespace(), Path: cmp.Or(ha.LockPath, "nomad-pal/lock"),
-		Lock:  &api.VariableLock{TTL: ttl.String(), LockDelay: delay.String()},
+		Namespace: c.Namespace(), Path: "nomad-pal/lock",
+		Lock:  &api.VariableLock{TTL: ttl.String(), LockDelay: lockDelay.String()},
 		Items: api.VariableItems{"agent": name()}, // for people who wonder who holds the lock
 	}
 	for ctx.Err() == nil {
@@ -94,7 +93,7 @@ func (a *Agent) term(ctx context.Context, locks *api.Locks, ttl time.Duration, l
 	}
 	cancel()
 	err = <-ended
-	// When lock_delay has passed since a lock expired, Nomad removes the variable's lock, even if
+	// When [lockDelay] has passed since a lock expired, Nomad removes the variable's lock, even if
 	// it is a newer one. If this agent released an expired lock, Nomad would remove the next
 	// agent's lock in this way. That lock would also expire, and its successor would be removed:
 	// agents would take turns forever.
@@ -203,7 +202,7 @@ func pause(ctx context.Context, d time.Duration) {
 func (ha *HA) on() bool { return ha.Enabled != nil && *ha.Enabled }
 
 func (ha *HA) check() error {
-	if _, _, err := ha.times(); err != nil {
+	if _, err := ha.ttl(); err != nil {
 		return err
 	}
 	if ha.Enabled == nil && *ha != (HA{}) {
@@ -212,25 +211,27 @@ func (ha *HA) check() error {
 	return nil
 }
 
-// times returns the lock's TTL, and the delay from its expiry until another agent can acquire the
-// lock.
-func (ha *HA) times() (ttl, delay time.Duration, err error) {
-	ttl, delay = 15*time.Second, 5*time.Second
+// lockDelay is the delay from the expiry of the lock until another agent can acquire it.
+const lockDelay = 5 * time.Second
+
+// ttl returns how long the lock of a crashed agent stays valid.
+func (ha *HA) ttl() (time.Duration, error) {
+	ttl := 15 * time.Second
 	if err := duration("high_availability: lock_ttl", ha.LockTTL, &ttl); err != nil {
-		return 0, 0, err
+		return 0, err
 	}
 	if ttl < leastLockTTL || ttl > mostLockTTL {
-		return 0, 0, fmt.Errorf("high_availability: lock_ttl = %q is not between %s and %s, as Nomad requires", ha.LockTTL, leastLockTTL, mostLockTTL)
+		return 0, fmt.Errorf("high_availability: lock_ttl = %q is not between %s and %s, as Nomad requires", ha.LockTTL, leastLockTTL, mostLockTTL)
 	}
-	return ttl, delay, duration("high_availability: lock_delay", ha.LockDelay, &delay)
+	return ttl, nil
 }
 
 // failover returns the longest time from the death of the active agent until another agent is
-// active. Nomad frees the lock at the latest 2 × ttl + delay after the last renewal. A standby then
+// active. Nomad frees the lock at the latest 2 × ttl + lockDelay after the last renewal. A standby then
 // waits up to ttl/5 until its next attempt.
 func (ha *HA) failover() time.Duration {
-	ttl, delay, _ := ha.times() // checked by [File.PlacerConfig]
-	return (ttl*11/5 + delay).Round(time.Second)
+	ttl, _ := ha.ttl() // checked by [File.PlacerConfig]
+	return (ttl*11/5 + lockDelay).Round(time.Second)
 }
 
 // The range that Nomad allows for a lock's TTL. Tests use shorter TTLs.

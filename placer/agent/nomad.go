@@ -9,7 +9,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -85,7 +84,7 @@ func (n *Nomad) namesRegions() func(http.RoundTripper) http.RoundTripper {
 // config returns the nomad block as a configuration of Nomad's own client.
 func (n *Nomad) config() (*api.Config, error) {
 	cfg := nomad.Config(api.Config{Address: n.Address, Region: n.Region, SecretID: n.Token, TLSConfig: &api.TLSConfig{
-		CACert: n.CACert, CAPath: n.CAPath, ClientCert: n.ClientCert, ClientKey: n.ClientKey, TLSServerName: n.TLSServerName, Insecure: n.SkipVerify,
+		CACert: n.CACert, ClientCert: n.ClientCert, ClientKey: n.ClientKey, TLSServerName: n.TLSServerName,
 	}})
 	if n.TokenFile != "" {
 		token, err := os.ReadFile(n.TokenFile)
@@ -95,13 +94,6 @@ func (n *Nomad) config() (*api.Config, error) {
 		if cfg.SecretID = strings.TrimSpace(string(token)); cfg.SecretID == "" {
 			return nil, fmt.Errorf("nomad: token_file: %q is empty", n.TokenFile)
 		}
-	}
-	if n.HTTPAuth != "" {
-		user, password, ok := strings.Cut(n.HTTPAuth, ":")
-		if !ok {
-			return nil, errors.New("nomad: http_auth is not user:password")
-		}
-		cfg.HttpAuth = &api.HttpBasicAuth{Username: user, Password: password}
 	}
 	return cfg, nil
 }

@@ -86,7 +86,7 @@ func (s *server) handler() http.Handler {
 	mux.HandleFunc("PUT /v1/reread", s.serveReread)
 	mux.HandleFunc("POST /v1/plan", s.servePlan)
 	mux.HandleFunc("PUT /v1/plan", s.servePlan) // Nomad's own client uses PUT
-	if s.file.HTTP.Admission {
+	if s.file.Admission != nil {
 		mux.HandleFunc("POST /v1/admission", s.serveAdmission)
 		mux.HandleFunc("PUT /v1/admission", s.serveAdmission)
 	}
@@ -295,9 +295,6 @@ func (f File) validateEndpoints(cfg model.Config) error {
 		return err
 	}
 	h := f.HTTP
-	if f.Admission != nil && !h.Admission {
-		return fmt.Errorf("admission: the endpoint is off; set http { admission = true }")
-	}
 	if h.BindPort != nil && (*h.BindPort < 0 || *h.BindPort > 65535) {
 		return fmt.Errorf("http: bind_port: %d is not in 0…65535", *h.BindPort)
 	}

@@ -163,8 +163,6 @@ func topKeys() []Key {
 			Doc: "How long a placed gang may be incomplete, while Nomad has no pending evaluation of its job, before the placer requeues the gang. If Nomad needs longer than this to schedule a gang, the placer also requeues healthy gangs"},
 		{Name: "retries", field: func(c *Config) any { return &c.Retries },
 			Doc: "How often the placer retries a gang, on other GPUs, after the gang failed through its own fault. After the last retry fails, the placer gives the gang up. After a run of 24 hours, the count starts again"},
-		{Name: "resync", field: func(c *Config) any { return &c.Resync },
-			Doc: "Time between full reads of Nomad. Between these reads, the agent follows Nomad's events. A full read fetches every changed node and job, and all allocations, which takes about 1 s for 10,000 nodes"},
 	}
 }
 

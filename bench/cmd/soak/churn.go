@@ -16,7 +16,7 @@ import (
 // placerConfig is the default configuration, with a free port and more frequent full reads. Full
 // reads remove the records of jobs that no longer exist, so they must be more frequent if the
 // traffic is compressed.
-const placerConfig = "resync = \"30s\"\nhttp {\n  bind_port = 0\n}\n"
+const placerConfig = "http {\n  bind_port = 0\n}\n"
 
 // How long disturbed clients, placers and GPUs stay down.
 const (

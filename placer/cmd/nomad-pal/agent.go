@@ -97,7 +97,7 @@ func runAgent(b *base, args []string) int {
 		return 0
 	}
 	log := hclog.New(&hclog.LoggerOptions{
-		Name: "nomad-pal", Level: verbosity, Output: b.io.err, JSONFormat: *logJSON || file.LogJSON,
+		Name: "nomad-pal", Level: verbosity, Output: b.io.err, JSONFormat: *logJSON,
 	})
 	log.Info("starting", "version", version.Human())
 	hup := make(chan os.Signal, 1)

@@ -17,7 +17,7 @@ import (
 
 var helpProfileImport = help("profile import [options] <file>...", `
 Stores measured times in Nomad's variables. The agent reads them at its next
-full read (resync, 5 minutes by default) or at once on SIGHUP, and calibrates
+full read (every 5 minutes) or at once on SIGHUP, and calibrates
 again. For GPUs and applications in the file, these times replace those that the
 nodes publish. A second import under the same name replaces the first.
 

@@ -158,7 +158,7 @@ func runStatus(b *base, args []string) int {
 		case nomad.Refused(err):
 			o.unknown, err = `the token cannot read the variables "nomad-pal/profile/*"`, nil
 		case store.Unreadable(err):
-			o.unknown, err = "the stored profile is damaged; the active agent stores it again at its next full read of Nomad (resync)", nil
+			o.unknown, err = "the stored profile is damaged; the active agent stores it again at its next full read of Nomad, within 5 minutes", nil
 		}
 	}
 	if err != nil {
