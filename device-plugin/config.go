@@ -11,27 +11,21 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Config is the plugin's configuration, checked and with defaults filled in. [configSchema] and
-// [decodeConfig] read the tags:
-//
-//   - codec is the key.
-//   - default is the key's default; without the tag, the zero value.
-//   - words are the allowed words, the default first.
-//   - least is the minimum (0 without the tag). most is the maximum.
+// Config is the plugin's configuration, checked. Its keys and their defaults are in [configSchema].
 type Config struct {
-	Enabled           bool          `codec:"enabled" default:"true"`
+	Enabled           bool          `codec:"enabled"`
 	IgnoredGPUIDs     []string      `codec:"ignored_gpu_ids"` // UUIDs; the UUID of a GPU covers its MIG instances
-	FingerprintPeriod time.Duration `codec:"fingerprint_period" default:"1m" least:"100ms"`
-	Backend           string        `codec:"backend" words:"nvml,emulated"`
+	FingerprintPeriod time.Duration `codec:"fingerprint_period"`
+	Backend           string        `codec:"backend"`
 	Inventory         string        `codec:"inventory"` // the emulated backend's file
-	NVMLLibrary       string        `codec:"nvml_library" default:"libnvidia-ml.so.1"`
+	NVMLLibrary       string        `codec:"nvml_library"`
 	ProfilePath       string        `codec:"profile"` // file of the calibrated profile; "" for none
 	// StateDir keeps latched faults and measurements across restarts, unless it is "".
-	StateDir string `codec:"state_dir" default:"/var/lib/nomad-device-pal"`
+	StateDir string `codec:"state_dir"`
 	CDI      bool   `codec:"cdi"` // Reserve adds the names of CDI devices
 	// Watchdog is the maximum time of a scan. If a scan takes longer, the process ends. 0: no
 	// maximum.
-	Watchdog    time.Duration     `codec:"watchdog" default:"2m"`
+	Watchdog    time.Duration     `codec:"watchdog"`
 	Reserve     ReserveConfig     `codec:"reserve"`
 	Stats       StatsConfig       `codec:"stats"`
 	Health      HealthConfig      `codec:"health"`
@@ -48,21 +42,21 @@ type Config struct {
 // NomadProfileConfig configures reading the profile from Nomad Variables.
 type NomadProfileConfig struct {
 	Namespace string        `codec:"namespace"`
-	Period    time.Duration `codec:"period" default:"1m" least:"1s"` // between two reads
+	Period    time.Duration `codec:"period"` // between two reads
 }
 
 // MeasureConfig configures when the plugin measures GPUs by itself.
 type MeasureConfig struct {
-	Mode     measure.Mode  `codec:"mode" words:"manual,idle,off"`
-	Interval time.Duration `codec:"interval" default:"168h" least:"1h"` // between two measurements of a GPU
-	IdleFor  time.Duration `codec:"idle_for" default:"1m" least:"1s"`   // how long a GPU must have been idle
+	Mode     measure.Mode  `codec:"mode"`
+	Interval time.Duration `codec:"interval"` // between two measurements of a GPU
+	IdleFor  time.Duration `codec:"idle_for"` // how long a GPU must have been idle
 	// Jitter is the maximum random delay, from the plugin's start, of measurements that nobody
 	// requested.
-	Jitter      time.Duration `codec:"jitter" default:"1h"`
-	Warmup      time.Duration `codec:"warmup" default:"3m"`            // longest warm-up
-	Limit       time.Duration `codec:"limit" default:"5m" least:"10s"` // longest session of a GPU
-	OneByOne    bool          `codec:"one_by_one"`                     // false: all idle GPUs at once, because they also share cooling and power when jobs use them
-	CUDALibrary string        `codec:"cuda_library" default:"libcuda.so.1"`
+	Jitter      time.Duration `codec:"jitter"`
+	Warmup      time.Duration `codec:"warmup"`     // longest warm-up
+	Limit       time.Duration `codec:"limit"`      // longest session of a GPU
+	OneByOne    bool          `codec:"one_by_one"` // false: all idle GPUs at once, because they also share cooling and power when jobs use them
+	CUDALibrary string        `codec:"cuda_library"`
 }
 
 // Sharing is a way for tasks to share one GPU.
@@ -76,26 +70,26 @@ const (
 
 // SharingConfig publishes GPUs in parts.
 type SharingConfig struct {
-	Mode     Sharing  `codec:"mode" words:"time-slicing,mps"`
-	Replicas int      `codec:"replicas" least:"2" most:"100"` // parts of a GPU; see mostMPS
-	GPUs     []string `codec:"gpus" default:"[\"*\"]"`        // UUID, index, model, or "*" for all
+	Mode     Sharing  `codec:"mode"`
+	Replicas int      `codec:"replicas"` // parts of a GPU; see mostMPS
+	GPUs     []string `codec:"gpus"`     // UUID, index, model, or "*" for all
 	// Threads is a part's share of a GPU's multiprocessors, in percent; 0 means 100 / replicas.
-	Threads int `codec:"threads" most:"100"`
+	Threads int `codec:"threads"`
 	// PipeDirectory is the pipe directory of NVIDIA's MPS control daemon.
-	PipeDirectory string `codec:"pipe_directory" default:"/run/nvidia-mps"`
+	PipeDirectory string `codec:"pipe_directory"`
 }
 
 // ReserveConfig selects what a task gets in addition to NVIDIA_VISIBLE_DEVICES.
 type ReserveConfig struct {
-	CUDAVisibleDevices bool   `codec:"cuda_visible_devices"`         // set CUDA_VISIBLE_DEVICES; it overrides the job's value
-	DeviceNodes        bool   `codec:"device_nodes"`                 // /dev/nvidia* for the exec driver
-	Unhealthy          string `codec:"unhealthy" words:"deny,allow"` // whether a task can reserve an unhealthy GPU; if not, Nomad places the task again at once
+	CUDAVisibleDevices bool   `codec:"cuda_visible_devices"` // set CUDA_VISIBLE_DEVICES; it overrides the job's value
+	DeviceNodes        bool   `codec:"device_nodes"`         // /dev/nvidia* for the exec driver
+	Unhealthy          string `codec:"unhealthy"`            // whether a task can reserve an unhealthy GPU; if not, Nomad places the task again at once
 }
 
 // StatsConfig configures statistics.
 type StatsConfig struct {
-	GPM         string        `codec:"gpm" words:"auto,off"`                    // profiling metrics, on Hopper and later
-	MinInterval time.Duration `codec:"min_interval" default:"1s" least:"100ms"` // shortest time between two readings of the GPUs
+	GPM         string        `codec:"gpm"`          // profiling metrics, on Hopper and later
+	MinInterval time.Duration `codec:"min_interval"` // shortest time between two readings of the GPUs
 }
 
 // HealthConfig overrides health verdicts.
@@ -105,23 +99,14 @@ type HealthConfig struct {
 	Ignore              []string `codec:"ignore"`      // reasons that never make a GPU unhealthy
 	DegradedIsUnhealthy bool     `codec:"degraded_is_unhealthy"`
 	// RecoverPolls is the number of good readings in a row that make a GPU healthy again.
-	RecoverPolls int `codec:"recover_polls" default:"2" least:"1"`
+	RecoverPolls int `codec:"recover_polls"`
 }
 
 // VariabilityConfig selects which application classes are published.
 type VariabilityConfig struct {
-	AppClasses []pal.AppClass `codec:"app_classes" default:"[\"a\", \"b\", \"c\", \"d\"]"`
+	AppClasses []pal.AppClass `codec:"app_classes"`
 }
 
 // DefaultStateDir stores what must survive a restart of the plugin: latched faults, measurements,
 // and the list of GPUs.
 const DefaultStateDir = "/var/lib/nomad-device-pal"
-
-// DefaultConfig returns the configuration of an empty config block.
-func DefaultConfig() Config {
-	c, err := decodeConfig(nil)
-	if err != nil {
-		panic(err) // the tags are wrong
-	}
-	return c
-}

@@ -54,10 +54,7 @@ func TestEveryConfigKeyIsDocumented(t *testing.T) {
 func schemaDefaults(s *hclspec.Spec) map[string]string {
 	out := map[string]string{}
 	for name, child := range s.GetObject().GetAttributes() {
-		nested := child.GetBlockValue().GetNested()
-		if nested == nil {
-			nested = child.GetBlockList().GetNested()
-		}
+		nested := cmp.Or(child.GetDefault().GetPrimary().GetBlockValue().GetNested(), child.GetBlockValue().GetNested(), child.GetBlockList().GetNested())
 		if nested != nil {
 			for inner, value := range schemaDefaults(nested) {
 				out[name+" { "+inner+" }"] = value

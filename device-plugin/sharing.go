@@ -24,6 +24,9 @@ func checkSharing(blocks []SharingConfig) error {
 		at := func(key, format string, args ...any) error {
 			return fmt.Errorf("sharing block %d: config key %q: %s", i+1, "sharing."+key, fmt.Sprintf(format, args...))
 		}
+		if err := b.check(at); err != nil {
+			return err
+		}
 		if len(b.GPUs) == 0 {
 			return at("gpus", "the list is empty: name UUIDs, indexes or models, or %q for all", allGPUs)
 		}
@@ -38,20 +41,28 @@ func checkSharing(blocks []SharingConfig) error {
 			}
 			named[name] = i + 1
 		}
-		if err := b.checkLimits(at); err != nil {
-			return err
-		}
 	}
 	return nil
 }
+
+// mostReplicas is the maximum number of parts of a GPU.
+const mostReplicas = 100
 
 // mostMPS is the maximum number of clients of one GPU's MPS server, according to NVIDIA's manual.
 // Up to CUDA 13.0 the maximum is 48. A task needs one client per process.
 const mostMPS = 60
 
-// checkLimits checks the keys that apply only to MPS, and MPS's own limit.
-func (b SharingConfig) checkLimits(at func(key, format string, args ...any) error) error {
+// check checks the keys of a block that do not select GPUs.
+func (b SharingConfig) check(at func(key, format string, args ...any) error) error {
 	switch {
+	case b.Mode != TimeSlicing && b.Mode != MPS:
+		return at("mode", "%q is not one of %s, %s", b.Mode, TimeSlicing, MPS)
+	case b.Replicas < 2:
+		return at("replicas", "%d is below 2", b.Replicas)
+	case b.Replicas > mostReplicas:
+		return at("replicas", "%d is above %d", b.Replicas, mostReplicas)
+	case b.Threads < 0 || b.Threads > 100:
+		return at("threads", "%d is not between 0 and 100", b.Threads)
 	case b.Mode != MPS && b.Threads > 0:
 		return at("threads", "this key needs mode = %q, because mode %s does not limit tasks", MPS, b.Mode)
 	case b.Mode == MPS && b.Replicas > mostMPS:

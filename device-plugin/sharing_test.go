@@ -63,7 +63,7 @@ func TestSharingConfigErrors(t *testing.T) {
 		"one part":          {block("replicas = 2", `gpus = ["a"]`) + block("replicas = 1"), `sharing block 2: config key "sharing.replicas": 1 is below 2`},
 		"too many":          {block("replicas = 101"), `config key "sharing.replicas": 101 is above 100`},
 		"too many for MPS":  {block(`mode = "mps"`, "replicas = 61"), `sharing block 1: config key "sharing.replicas": 61 is above 60, the number of clients that an MPS server accepts`},
-		"half a part":       {block("replicas = 2.5"), `config key "sharing.replicas": 2.5 is not a whole number`},
+		"half a part":       {block("replicas = 2.5"), `config key "sharing[0].replicas": 2.5 is not a whole number`},
 		"mode":              {block("replicas = 2", `mode = "mig"`), `sharing block 1: config key "sharing.mode": "mig" is not one of time-slicing, mps`},
 		"no GPUs":           {block("replicas = 2", "gpus = []"), `sharing block 1: config key "sharing.gpus": the list is empty`},
 		"GPU in two blocks": {block("replicas = 2", `gpus = ["GPU-a"]`) + block("replicas = 3", `gpus = ["GPU-b", "GPU-a"]`), `sharing block 2: config key "sharing.gpus": "GPU-a" is already in sharing block 1`},

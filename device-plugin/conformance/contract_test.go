@@ -231,7 +231,7 @@ func TestBadConfigNamesTheKeyAndThePreviousStays(t *testing.T) {
 		"no inventory":       {`backend = "emulated"`, `config key "inventory"`},
 		"nested key":         {"reserve {\n unhealthy = \"maybe\"\n}", `config key "reserve.unhealthy": "maybe"`},
 		"reason":             {"health {\n ignore = [\"bad-mood\"]\n}", `config key "health.ignore": "bad-mood"`},
-		"class":              {"variability {\n app_classes = [\"z\"]\n}", `config key "variability.app_classes"`},
+		"class":              {"variability {\n app_classes = [\"z\"]\n}", `config key "variability.app_classes[0]"`},
 	} {
 		err := w.Configure(tc.config)
 		if err == nil || !strings.Contains(err.Error(), tc.want) {
