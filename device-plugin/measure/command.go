@@ -175,7 +175,6 @@ func (c Command) measure(ctx context.Context, o options) (Report, error) {
 		wg.Go(func() { session(i) })
 	}
 	wg.Wait()
-	crossCheck(report.Results)
 	return report, nil
 }
 

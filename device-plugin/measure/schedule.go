@@ -100,10 +100,6 @@ type record struct {
 	// Uncapped means that nothing limited the clocks in class A.
 	Uncapped bool `json:"uncapped,omitempty"`
 	Slow     bool `json:"slow,omitempty"`
-	// Sums are the checksums of the results. Wrong is set if most GPUs of the same kind computed
-	// other results.
-	Sums  map[pal.AppClass]string `json:"sums,omitempty"`
-	Wrong string                  `json:"wrong,omitempty"`
 	// Corrupt means that the same work gave different results in the GPU's last session.
 	Corrupt bool `json:"corrupt,omitempty"`
 	// Alarm means that the latest times are far from the previous times, so another session follows
@@ -287,7 +283,6 @@ func (r *record) accept(res Result, id identity) {
 	r.Rates = res.rates()
 	r.Provisional = res.Provisional()
 	r.Uncapped = slices.ContainsFunc(res.Apps, func(a App) bool { return a.App == pal.ClassA && a.LimitedBy == LimitNone })
-	r.Sums = ballotOf(res).sums
 	r.Slow, r.Corrupt = slices.ContainsFunc(res.Apps, func(a App) bool { return a.Slow }), res.Corrupt
 }
 
@@ -307,7 +302,7 @@ func far(before, now map[pal.AppClass]float64) bool {
 
 // measurement returns a GPU's last result for publication, if the result is still valid.
 func (r record) measurement(gpuID string, id identity) (attr.Measurement, bool) {
-	if r.Measured.IsZero() || r.Identity != id || r.Wrong != "" {
+	if r.Measured.IsZero() || r.Identity != id {
 		return attr.Measurement{}, false
 	}
 	return attr.Measurement{GPU: gpuID, Key: r.Key, Times: r.Times}, true

@@ -147,7 +147,7 @@ func (s *Scheduler) Observe(inv *gpu.Inventory, unhealthy map[string]bool) {
 		}
 		d.Signals.CUDARefused = d.Signals.CUDARefused || s.ready.not(s.fabricSaid()) && d.MIGProfile == ""
 		r := s.records[d.ID]
-		d.Signals.Wrong = r.Corrupt || r.Wrong != ""
+		d.Signals.Wrong = r.Corrupt
 		if len(d.Times) > 0 {
 			continue // the backend's own times take precedence
 		}
@@ -406,7 +406,6 @@ func (s *Scheduler) session(ctx context.Context, t Target, r *running) {
 		s.ready = s.ready.suspected(time.Now())
 	}
 	s.report(res, rec.Alarm)
-	s.crossCheck()
 	s.save()
 	if res.Problem != interrupted { // if a task interrupted the session, the order stays
 		if err := statedir.Measure.Done(s.cfg.StateDir, id); err != nil && !res.Partial {
@@ -431,36 +430,6 @@ func (s *Scheduler) save() {
 		s.log.Warn("cannot store the measurements, so they are lost when the plugin restarts", "error", err)
 	}
 	s.unsaved = err != nil
-}
-
-// crossCheck compares the results of the node's GPUs. crossCheck logs each GPU that is newly found
-// wrong, and each disagreement without a majority. Callers hold mu.
-func (s *Scheduler) crossCheck() {
-	var ballots []ballot
-	for _, d := range s.inv.Devices {
-		r := s.records[d.ID]
-		ballots = append(ballots, ballot{d.ID, r.Key, r.Sums})
-	}
-	found := vote(ballots)
-	for _, d := range s.inv.Devices {
-		r, ok := s.records[d.ID]
-		if !ok {
-			continue
-		}
-		before := r.Wrong
-		r.Wrong = ""
-		for _, dissent := range found[d.ID] {
-			if dissent.wrong {
-				r.Wrong = dissent.text
-			} else {
-				s.log.Warn("measuring gave a warning", "gpu", d.ID, "warning", dissent.text)
-			}
-		}
-		if r.Wrong != "" && r.Wrong != before {
-			s.log.Warn("the measurements of a GPU are ignored, because they are wrong", "gpu", d.ID, "reason", r.Wrong)
-		}
-		s.records[d.ID] = r
-	}
 }
 
 // report logs a session's results that people should know about. again means that another session

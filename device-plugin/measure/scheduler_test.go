@@ -1059,3 +1059,33 @@ func TestRatesOfASession(t *testing.T) {
 		t.Errorf("after a change of the driver: %v", got)
 	}
 }
+
+// A GPU whose own results disagree is published as wrong, also after a restart, until a whole
+// session finds nothing wrong.
+func TestSchedulerTellsTheGPUThatDisagreesWithItself(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, "fail=corrupt", "fail.gpu=0", "fail.after=30")
+	n := newNode(t, f, func(s *Schedule) { s.Plan.Classes, s.Plan.Limit = []pal.AppClass{pal.ClassA}, time.Second })
+	tried := func(n *node) func() bool {
+		return func() bool {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			r := n.records[fakecuda.UUID(0)]
+			return !r.Tried.IsZero() && r.Begun.IsZero()
+		}
+	}
+	n.until("a session", tried(n))
+	if ds := n.observe(); !ds[0].Signals.Wrong || ds[1].Signals.Wrong {
+		t.Errorf("wrong: %v and %v, want the first", ds[0].Signals.Wrong, ds[1].Signals.Wrong)
+	}
+	n.stop()
+	f.tell(t)
+	again := newNode(t, f, func(s *Schedule) { s.StateDir, s.Mode = n.cfg.StateDir, Manual })
+	if ds := again.observe(); !ds[0].Signals.Wrong {
+		t.Error("forgotten at a restart")
+	}
+	if err := statedir.Measure.Give(n.cfg.StateDir, fakecuda.UUID(0)); err != nil {
+		t.Fatal(err)
+	}
+	again.until("measured again, and sound", func() bool { return !again.observe()[0].Signals.Wrong })
+}

@@ -40,8 +40,6 @@ func Troubles(d statedir.Dir) (map[string]string, error) {
 	out := map[string]string{}
 	for id, r := range records {
 		switch {
-		case r.Wrong != "":
-			out[id] = "has measurements that do not count: " + r.Wrong
 		case r.Corrupt:
 			out[id] = "does not always compute the same result (silent data corruption)"
 		case r.Downs >= mostDowns:
