@@ -147,10 +147,9 @@ func (d *deaf) Events(context.Context, chan<- gpu.Event) { <-d.waits }
 // Nomad answers with JSON, which cannot represent NaN or infinity: one such value would
 // make all statistics fail.
 func TestStatisticsThatAreNoNumbers(t *testing.T) {
-	set := statistics{}
-	set.profiling(gpu.Sample{SMActivePercent: new(math.NaN()), SMOccupancyPercent: new(math.Inf(-1)), DRAMActivePercent: new(0.5)})
-	if len(set) != 1 || set["DRAM active"] == nil {
-		t.Errorf("got %v, want only the number", slices.Sorted(maps.Keys(set)))
+	set := (&view{}).instance("GPU-1", gpu.Sample{PowerCapPercent: new(math.NaN()), TensorActivePercent: new(math.Inf(-1)), DRAMActivePercent: new(0.5)}, time.Now()).Stats.Attributes
+	if set["Power cap time"] != nil || set["Tensor active"] != nil || set["DRAM active"] == nil {
+		t.Errorf("got %v, want only numbers", slices.Sorted(maps.Keys(set)))
 	}
 }
 

@@ -139,8 +139,8 @@ func (v *view) instance(id string, s gpu.Sample, taken time.Time) *device.Device
 	set.incumbent(s)
 	set.clocks(s)
 	set.errors(s)
-	set.traffic(s)
-	set.profiling(s)
+	set.number("Tensor active", s.TensorActivePercent, "%", "Share of time that tensor cores were busy")
+	set.number("DRAM active", s.DRAMActivePercent, "%", "Memory bandwidth used relative to the maximum")
 	v.speed(set, id)
 	return &device.DeviceStats{
 		Summary:   set[attr.StatMemory],
@@ -216,12 +216,9 @@ func (st statistics) truth(name string, v *bool, desc string) {
 
 func (st statistics) clocks(s gpu.Sample) {
 	st.integer("SM clock", s.SMClockMHz, "MHz", "Current clock of the streaming multiprocessors")
-	st.integer("Memory clock", s.MemoryClockMHz, "MHz", "Current clock of the memory")
 	st.text("Throttle reasons", s.Throttle, "What holds the clocks down at this moment")
 	st.number("Power cap time", s.PowerCapPercent, "%", "Share of time since the previous reading that the power limit held clocks down")
 	st.number("Thermal cap time", s.ThermalCapPercent, "%", "Share of time since the previous reading that heat held clocks down")
-	st.number("Energy", s.EnergyJ, "J", "Energy used since the driver was loaded")
-	st.integer("Memory temperature", s.MemoryTemperatureC, "C", "Temperature of the memory")
 	if s.ParentPowerAndTemperature {
 		st.text("Power and temperature of", new("parent GPU"), "A MIG instance has no power or temperature of its own")
 	}
@@ -242,20 +239,6 @@ func (st statistics) errors(s gpu.Sample) {
 	st.integer("PCIe replays", s.PCIeReplays, "#", "PCIe packets sent again since the driver was loaded")
 	st.integer("Xid last", s.XidLast, "", "Number of the last error that the driver reported")
 	st.integer("Xid count", s.XidCount, "#", "Errors that the driver reported since the plugin started")
-}
-
-func (st statistics) traffic(s gpu.Sample) {
-	st.number("PCIe RX", s.PCIeRxMBPerS, "MB/s", "PCIe traffic into the GPU")
-	st.number("PCIe TX", s.PCIeTxMBPerS, "MB/s", "PCIe traffic out of the GPU")
-	st.number("NVLink RX", s.NVLinkRxMBPerS, "MB/s", "NVLink traffic into the GPU, all links")
-	st.number("NVLink TX", s.NVLinkTxMBPerS, "MB/s", "NVLink traffic out of the GPU, all links")
-}
-
-func (st statistics) profiling(s gpu.Sample) {
-	st.number("SM active", s.SMActivePercent, "%", "Share of time that multiprocessors had work")
-	st.number("SM occupancy", s.SMOccupancyPercent, "%", "Warps in flight relative to the maximum")
-	st.number("Tensor active", s.TensorActivePercent, "%", "Share of time that tensor cores were busy")
-	st.number("DRAM active", s.DRAMActivePercent, "%", "Memory bandwidth used relative to the maximum")
 }
 
 // speed adds the GPU's health, and its class and PM score for each application class.

@@ -266,7 +266,7 @@ func TestU19OldDriverWithoutNewFunctions(t *testing.T) {
 	w := driverless(t, nvmltest.H200(2))
 	dir := t.TempDir()
 	hide := []string{"nvmlDeviceGetFieldValues", "nvmlDeviceGetGpuFabricInfoV", "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetRemappedRows",
-		"nvmlDeviceGetMigMode", "nvmlDeviceGetNvLinkState", "nvmlGpm*", "nvmlEventSet*", "nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceGetArchitecture",
+		"nvmlDeviceGetMigMode", "nvmlDeviceGetNvLinkState", "nvmlGpm*", "nvmlEventSet*", "nvmlDeviceGetArchitecture",
 		"nvmlDeviceGetNumGpuCores", "nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetEncoderUtilization"}
 	if _, err := nvmltest.Build(dir, hide...); err != nil {
 		t.Fatal(err)

@@ -186,6 +186,6 @@ func sample(f fields) gpu.Sample {
 		TemperatureC: new(or(f.TemperatureC, 30)), MemoryUsedMiB: new(int64(0)), MemoryTotalMiB: new(or(f.MemoryMiB, 143771)),
 		BAR1UsedMiB: new(int64(1)), BAR1TotalMiB: new(or(f.BAR1MiB, 262144)),
 		ECCL1: new(int64(0)), ECCL2: new(int64(0)), ECCMemory: new(int64(0)), ECCUncorrected: new(int64(0)),
-		SMClockMHz: new(clock), MemoryClockMHz: new(or(f.MemoryClockMHz, 3201)), Throttle: &throttle,
+		SMClockMHz: new(clock), Throttle: &throttle,
 	}
 }

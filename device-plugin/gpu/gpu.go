@@ -203,8 +203,7 @@ type Signals struct {
 	PCIeDegraded bool // narrower than half its width, or more replays than the threshold
 	// Slow means that the measured rate is far below the rate of any healthy GPU of the model.
 	Slow bool
-	// Wrong means that the GPU's result differs from its earlier result, or from the result of most
-	// GPUs of its kind.
+	// Wrong means that the GPU's result differs from its earlier result.
 	Wrong bool
 	// ThermalSlowdown and PowerBrake mean that heat or a power brake lowers the clocks at this
 	// moment.
@@ -244,25 +243,21 @@ type Sample struct {
 	PowerLimitW                            *int64
 	GPUPercent, MemoryPercent              *int64
 	EncoderPercent, DecoderPercent         *int64
-	TemperatureC, MemoryTemperatureC       *int64
+	TemperatureC                           *int64
 	MemoryUsedMiB, MemoryTotalMiB          *int64
 	MemoryAllocatedMiB                     *int64 // used memory, without what the driver reserves for itself
 	SharesMemory                           bool   // the GPU uses the machine's memory
 	BAR1UsedMiB, BAR1TotalMiB              *int64
 	ECCL1, ECCL2, ECCMemory                *int64 // corrected errors since the driver was loaded
 	ECCUncorrected                         *int64 // since the driver was loaded
-	SMClockMHz, MemoryClockMHz             *int64
+	SMClockMHz                             *int64
 	Throttle                               *string // comma-separated reasons, or "none"
 	PowerCapPercent, ThermalCapPercent     *float64
-	EnergyJ                                *float64
-	PCIeRxMBPerS, PCIeTxMBPerS             *float64
-	NVLinkRxMBPerS, NVLinkTxMBPerS         *float64
 	PCIeReplays, NVLinkErrors              *int64
 	RetiredPages                           *int64
 	RetirementPending                      *bool
 	RemapCorrectable, RemapUncorrectable   *int64
 	RemapPending, RemapFailed              *bool
-	SMActivePercent, SMOccupancyPercent    *float64
 	TensorActivePercent, DRAMActivePercent *float64
 	XidLast, XidCount                      *int64
 	// ParentPowerAndTemperature means that power and temperature of a MIG instance are those of its

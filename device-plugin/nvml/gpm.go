@@ -21,7 +21,6 @@ type gpmState struct {
 	has   bool
 	last  map[string]nvml.GpmSample // by device id
 	caps  map[string]capTime        // by device id
-	pcie  pcieTraffic
 }
 
 // capTime is the total time that the clocks have been held down, in nanoseconds.
@@ -30,13 +29,10 @@ type capTime struct {
 	power, thermal float64
 }
 
-// counted reads the temperature of the memory. It also computes the share of the time since the
-// last sample in which power or heat held the clocks down.
-func (g *gpmState) counted(r *reader, dev nvml.Device, id string, s *gpu.Sample) {
-	values := fields(r, dev, nvml.FI_DEV_MEMORY_TEMP, nvml.FI_DEV_PERF_POLICY_POWER, nvml.FI_DEV_PERF_POLICY_THERMAL)
-	if t := values[nvml.FI_DEV_MEMORY_TEMP]; t > 0 { // 0 means that the memory has no sensor
-		s.MemoryTemperatureC = new(int64(t))
-	}
+// capped computes the share of the time since the last sample in which power or heat held the
+// clocks down.
+func (g *gpmState) capped(r *reader, dev nvml.Device, id string, s *gpu.Sample) {
+	values := fields(r, dev, nvml.FI_DEV_PERF_POLICY_POWER, nvml.FI_DEV_PERF_POLICY_THERMAL)
 	power, okPower := values[nvml.FI_DEV_PERF_POLICY_POWER]
 	thermal, okThermal := values[nvml.FI_DEV_PERF_POLICY_THERMAL]
 	if !okPower && !okThermal {
@@ -104,33 +100,17 @@ func (b *Backend) supportsGPM(r *reader, g *gpmState, h handle) bool {
 	return g.has
 }
 
-// metrics computes the metrics between two samples. NVML's PCIe and NVLink rates are in MiB/s.
+// metrics computes the loads between two samples from which the placer classifies jobs.
 func (b *Backend) metrics(last, now nvml.GpmSample, s *gpu.Sample) {
-	const mibToMB = 1.048576
-	wants := []struct {
-		id    nvml.GpmMetricId
-		into  **float64
-		scale float64
-	}{
-		{nvml.GPM_METRIC_SM_UTIL, &s.SMActivePercent, 1},
-		{nvml.GPM_METRIC_SM_OCCUPANCY, &s.SMOccupancyPercent, 1},
-		{nvml.GPM_METRIC_ANY_TENSOR_UTIL, &s.TensorActivePercent, 1},
-		{nvml.GPM_METRIC_DRAM_BW_UTIL, &s.DRAMActivePercent, 1},
-		{nvml.GPM_METRIC_PCIE_RX_PER_SEC, &s.PCIeRxMBPerS, mibToMB},
-		{nvml.GPM_METRIC_PCIE_TX_PER_SEC, &s.PCIeTxMBPerS, mibToMB},
-		{nvml.GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC, &s.NVLinkRxMBPerS, mibToMB},
-		{nvml.GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC, &s.NVLinkTxMBPerS, mibToMB},
-	}
-	get := nvml.GpmMetricsGetType{NumMetrics: uint32(len(wants)), Sample1: last, Sample2: now}
-	for i, w := range wants {
-		get.Metrics[i].MetricId = uint32(w.id)
-	}
+	get := nvml.GpmMetricsGetType{NumMetrics: 2, Sample1: last, Sample2: now}
+	get.Metrics[0].MetricId = uint32(nvml.GPM_METRIC_ANY_TENSOR_UTIL)
+	get.Metrics[1].MetricId = uint32(nvml.GPM_METRIC_DRAM_BW_UTIL)
 	if b.lib.GpmMetricsGet(&get) != nvml.SUCCESS {
 		return
 	}
-	for i, w := range wants {
+	for i, into := range []**float64{&s.TensorActivePercent, &s.DRAMActivePercent} {
 		if nvml.Return(get.Metrics[i].NvmlReturn) == nvml.SUCCESS {
-			*w.into = new(get.Metrics[i].Value * w.scale)
+			*into = new(get.Metrics[i].Value)
 		}
 	}
 }

@@ -619,9 +619,9 @@ func TestSamples(t *testing.T) {
 	if len(first) != 2 {
 		t.Fatalf("%d samples, want 2", len(first))
 	}
-	got := fmt.Sprint(*s.PowerW, *s.PowerLimitW, *s.GPUPercent, *s.MemoryPercent, *s.TemperatureC, *s.MemoryTemperatureC, *s.MemoryUsedMiB, *s.MemoryTotalMiB,
-		*s.BAR1TotalMiB, *s.ECCL1, *s.ECCUncorrected, *s.SMClockMHz, *s.Throttle, *s.PowerCapPercent, *s.EnergyJ, *s.PCIeReplays, *s.RemapPending, *s.DRAMActivePercent)
-	if want := fmt.Sprint(75.3, 700, 80, 40, 31, 36, 1000, 143771, 262144, 5, 2, 345, "power-cap", 100.0, 123.456, 9, true, 0.5); got != want {
+	got := fmt.Sprint(*s.PowerW, *s.PowerLimitW, *s.GPUPercent, *s.MemoryPercent, *s.TemperatureC, *s.MemoryUsedMiB, *s.MemoryTotalMiB,
+		*s.BAR1TotalMiB, *s.ECCL1, *s.ECCUncorrected, *s.SMClockMHz, *s.Throttle, *s.PowerCapPercent, *s.PCIeReplays, *s.RemapPending, *s.DRAMActivePercent)
+	if want := fmt.Sprint(75.3, 700, 80, 40, 31, 1000, 143771, 262144, 5, 2, 345, "power-cap", 100.0, 9, true, 0.5); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	n.set("gpu0", "lost", "1")
@@ -650,28 +650,6 @@ func TestReservedMemory(t *testing.T) {
 		if got := fmt.Sprint(*s.MemoryUsedMiB, *s.AllocatedMiB()); got != want {
 			t.Errorf("%s: used and allocated %s MiB, want %s", version, got, want)
 		}
-	}
-}
-
-// Only GPUs without GPM are asked for their PCIe traffic.
-func TestTrafficWithoutGPM(t *testing.T) {
-	state := nvmltest.H200(1)
-	state.Set("gpu0", "gpm", "0")
-	state.Set("gpu0", "pcie_rx_kb", "2000")
-	n := open(t, state)
-	n.scan()
-	s := n.Sample([]string{nvmltest.UUID(0)})[nvmltest.UUID(0)]
-	if s.PCIeRxMBPerS == nil || *s.PCIeRxMBPerS != 2 || s.PCIeTxMBPerS != nil || s.DRAMActivePercent != nil {
-		t.Errorf("received %v, sent %v MB/s; want 2 and nothing", s.PCIeRxMBPerS, s.PCIeTxMBPerS)
-	}
-	// This question keeps the driver busy, so it is asked only once a minute.
-	n.set("gpu0", "pcie_rx_kb", "4000")
-	if s := n.Sample([]string{nvmltest.UUID(0)})[nvmltest.UUID(0)]; *s.PCIeRxMBPerS != 2 {
-		t.Errorf("received %v MB/s at once after 2, want the same again", *s.PCIeRxMBPerS)
-	}
-	n.gpm[nvmltest.UUID(0)].pcie.at = time.Now().Add(-trafficEvery)
-	if s := n.Sample([]string{nvmltest.UUID(0)})[nvmltest.UUID(0)]; *s.PCIeRxMBPerS != 4 {
-		t.Errorf("received %v MB/s a minute later, want 4", *s.PCIeRxMBPerS)
 	}
 }
 
@@ -833,7 +811,7 @@ func TestReplays(t *testing.T) {
 // If a value is not available, NVML's call succeeds with all bits set.
 func TestValuesThatAreNotAvailable(t *testing.T) {
 	state := nvmltest.H200(2)
-	for _, key := range []string{"limit_mw", "max_sm_mhz", "sm_mhz", "temperature", "power_mw", "utilization", "encoder", "energy_mj", "replays", "ecc_l1", "field.82", "field.230"} {
+	for _, key := range []string{"limit_mw", "max_sm_mhz", "sm_mhz", "temperature", "power_mw", "utilization", "encoder", "replays", "ecc_l1", "field.230"} {
 		state.Set("gpu0", key, "18446744073709551615")
 	}
 	n := open(t, state)
@@ -844,8 +822,8 @@ func TestValuesThatAreNotAvailable(t *testing.T) {
 	s := n.Sample([]string{d.ID})[d.ID]
 	for name, missing := range map[string]bool{
 		"power limit": s.PowerLimitW == nil, "power": s.PowerW == nil, "SM clock": s.SMClockMHz == nil, "temperature": s.TemperatureC == nil,
-		"utilization": s.GPUPercent == nil && s.MemoryPercent == nil, "encoder": s.EncoderPercent == nil, "energy": s.EnergyJ == nil,
-		"replays": s.PCIeReplays == nil, "ECC errors": s.ECCL1 == nil, "memory temperature": s.MemoryTemperatureC == nil,
+		"utilization": s.GPUPercent == nil && s.MemoryPercent == nil, "encoder": s.EncoderPercent == nil,
+		"replays": s.PCIeReplays == nil, "ECC errors": s.ECCL1 == nil,
 	} {
 		if !missing {
 			t.Errorf("%s with all bits set counts as a value", name)
@@ -1074,17 +1052,6 @@ func TestVirtualGPUs(t *testing.T) {
 	}
 }
 
-// GeForce cards answer 0 for a temperature that they do not measure.
-func TestMemoryWithoutASensor(t *testing.T) {
-	state := nvmltest.H200(1)
-	state.Set("gpu0", "field.82", "0")
-	n := open(t, state)
-	n.scan()
-	if c := n.Sample([]string{nvmltest.UUID(0)})[nvmltest.UUID(0)].MemoryTemperatureC; c != nil {
-		t.Errorf("the memory has %d °C, want none", *c)
-	}
-}
-
 // If the driver does not know a link's errors, this is not a fault.
 func TestLinkErrorsThatAreNotKnown(t *testing.T) {
 	n := open(t, nvmltest.H200(1))
@@ -1105,7 +1072,7 @@ func TestOldDriver(t *testing.T) {
 	n := open(t, state)
 	has := n.lookup
 	n.lookup = func(symbol string) error {
-		for _, lacks := range []string{"FieldValues", "Fabric", "EventReasons", "Remapped", "Mig", "NvLink", "Gpm", "EventSet", "Energy", "Architecture", "NumGpuCores", "EnforcedPowerLimit"} {
+		for _, lacks := range []string{"FieldValues", "Fabric", "EventReasons", "Remapped", "Mig", "NvLink", "Gpm", "EventSet", "Architecture", "NumGpuCores", "EnforcedPowerLimit"} {
 			if strings.Contains(symbol, lacks) {
 				return errors.New("not in this driver")
 			}
@@ -1117,7 +1084,7 @@ func TestOldDriver(t *testing.T) {
 		t.Errorf("got %+v", d)
 	}
 	s := n.Sample([]string{d.ID})[d.ID]
-	if *s.TemperatureC != 31 || s.EnergyJ != nil || s.Throttle != nil {
+	if *s.TemperatureC != 31 || s.Throttle != nil {
 		t.Errorf("sample %+v", s)
 	}
 	if e, ok, pause := n.poll(&watch{}); ok || pause == 0 {

@@ -138,24 +138,19 @@ func (b *Backend) sample(g *gpmState, id string, h handle) (gpu.Sample, bool) {
 	}
 	r := &reader{sym: b.symbols}
 	var s gpu.Sample
-	own := h.dev
 	power := h.dev
 	if h.parent != nil {
 		power, s.ParentPowerAndTemperature = h.parent, true
 	}
 	b.memory(r, h, &s)
 	if h.parent == nil {
-		utilization(r, own, &s)
-		faults(r, own, &s)
+		utilization(r, h.dev, &s)
+		faults(r, h.dev, &s)
 	}
 	heat(r, power, &s)
-	g.counted(r, power, id, &s)
-	gpm := b.supportsGPM(r, g, h)
-	if gpm && b.opts.GPM {
+	g.capped(r, power, id, &s)
+	if b.opts.GPM && b.supportsGPM(r, g, h) {
 		b.profile(g, id, h, &s)
-	}
-	if !gpm && h.parent == nil {
-		g.pcie.read(r, own, &s)
 	}
 	if r.lost {
 		s.NoSampleReason = "gpu lost"
@@ -196,10 +191,6 @@ func heat(r *reader, dev nvml.Device, s *gpu.Sample) {
 	s.PowerLimitW = number(r, "nvmlDeviceGetEnforcedPowerLimit", 1000, dev.GetEnforcedPowerLimit)
 	s.TemperatureC = number(r, "nvmlDeviceGetTemperature", 1, func() (uint32, nvml.Return) { return dev.GetTemperature(nvml.TEMPERATURE_GPU) })
 	s.SMClockMHz = number(r, "nvmlDeviceGetClockInfo", 1, func() (uint32, nvml.Return) { return dev.GetClockInfo(nvml.CLOCK_SM) })
-	s.MemoryClockMHz = number(r, "nvmlDeviceGetClockInfo", 1, func() (uint32, nvml.Return) { return dev.GetClockInfo(nvml.CLOCK_MEM) })
-	if mj, ok := value(r, "nvmlDeviceGetTotalEnergyConsumption", dev.GetTotalEnergyConsumption); ok && available(mj) {
-		s.EnergyJ = new(float64(mj) / 1000)
-	}
 	if reasons, ok := throttleReasons(r, dev); ok {
 		s.Throttle = new(reasonNames(reasons))
 	}
@@ -239,31 +230,4 @@ func faults(r *reader, dev nvml.Device, s *gpu.Sample) {
 		s.RemapPending, s.RemapFailed = &m.pending, &m.failed
 	}
 	s.PCIeReplays = number(r, "nvmlDeviceGetPcieReplayCounter", 1, dev.GetPcieReplayCounter)
-}
-
-// trafficEvery is the maximum age of a reading of the PCIe throughput. The driver takes 20 ms to
-// measure each direction, and Go's runtime wakes up some 60 times after each call. With 8 GPUs and
-// one reading per second, these calls tripled the wakeups of an idle node.
-const trafficEvery = time.Minute
-
-// pcieTraffic is the last reading of PCIe throughput.
-type pcieTraffic struct {
-	at     time.Time
-	rx, tx *float64 // in MB/s
-}
-
-// read reads the PCIe throughput, which NVML returns in KB/s. read is not called for GPUs with GPM,
-// which counts the traffic continuously.
-func (t *pcieTraffic) read(r *reader, dev nvml.Device, s *gpu.Sample) {
-	rate := func(c nvml.PcieUtilCounter) *float64 {
-		kb, ok := value(r, "nvmlDeviceGetPcieThroughput", func() (uint32, nvml.Return) { return dev.GetPcieThroughput(c) })
-		if !ok || !available(kb) {
-			return nil
-		}
-		return new(float64(kb) / 1000)
-	}
-	if now := time.Now(); now.Sub(t.at) >= trafficEvery {
-		*t = pcieTraffic{now, rate(nvml.PCIE_UTIL_RX_BYTES), rate(nvml.PCIE_UTIL_TX_BYTES)}
-	}
-	s.PCIeRxMBPerS, s.PCIeTxMBPerS = t.rx, t.tx
 }

@@ -268,7 +268,6 @@ UINT(nvmlDeviceGetGpuInstanceId, "gi")
 UINT(nvmlDeviceGetComputeInstanceId, "ci")
 UINT(nvmlDeviceGetPcieReplayCounter, "replays")
 ULL(nvmlDeviceGetCurrentClocksEventReasons, "reasons")
-ULL(nvmlDeviceGetTotalEnergyConsumption, "energy_mj")
 ULL(nvmlDeviceGetSupportedEventTypes, "events")
 int nvmlDeviceGetMaxClockInfo(dev *d, int t, unsigned *c) { u64 v; int r = value(__func__, d, t == 2 ? "max_mem_mhz" : "max_sm_mhz", &v); if (!r) *c = (unsigned)v; return r; }
 int nvmlDeviceGetClockInfo(dev *d, int t, unsigned *c) { u64 v; int r = value(__func__, d, t == 2 ? "mem_mhz" : "sm_mhz", &v); if (!r) *c = (unsigned)v; return r; }
@@ -310,8 +309,6 @@ int nvmlDeviceGetDetailedEccErrors(dev *d, int kind, int counter, ecc *e) {
 }
 int nvmlDeviceGetEncoderUtilization(dev *d, unsigned *u, unsigned *period) { u64 v; int r = value(__func__, d, "encoder", &v); if (!r) { *u = (unsigned)v; *period = 1; } return r; }
 int nvmlDeviceGetDecoderUtilization(dev *d, unsigned *u, unsigned *period) { u64 v; int r = value(__func__, d, "decoder", &v); if (!r) { *u = (unsigned)v; *period = 1; } return r; }
-// Measuring takes 20 ms, as with a driver.
-int nvmlDeviceGetPcieThroughput(dev *d, int counter, unsigned *kb) { u64 v; int r = value(__func__, d, counter ? "pcie_rx_kb" : "pcie_tx_kb", &v); if (!r) usleep(20000), *kb = (unsigned)v; return r; }
 typedef struct { unsigned gpu, memory; } utilization;
 int nvmlDeviceGetUtilizationRates(dev *d, utilization *u) { u64 v; int r = value(__func__, d, "utilization", &v); if (!r) u->gpu = (unsigned)v, u->memory = (unsigned)v / 2; return r; }
 int nvmlDeviceGetRemappedRows(dev *d, unsigned *c, unsigned *u, unsigned *pending, unsigned *failed) {
