@@ -22,9 +22,9 @@ say "binaries: C library of Debian 11, arm64, versions"
 stage=build/release/stage sysroot=build/release/sysroot
 expect() { [ "$1" = "$2" ] || { echo "got $1, want $2"; exit 1; }; }
 named() { awk 'NR == 1 {sub(/^v/, "", $2); print $2}'; }
-expect "$($sysroot/amd64/lib/x86_64-linux-gnu/ld-2.31.so --library-path $sysroot/amd64/lib/x86_64-linux-gnu $stage/linux_amd64/nomad-device-pal version | named)" "$version"
+expect "$($sysroot/amd64/lib/x86_64-linux-gnu/ld-2.31.so --library-path $sysroot/amd64/lib/x86_64-linux-gnu $stage/linux_amd64/nomad-device-pal -version | named)" "$version"
 expect "$($stage/linux_amd64/nomad-pal version | named)" "$version"
-expect "$(qemu-aarch64-static -L $sysroot/arm64 $stage/linux_arm64/nomad-device-pal version | named)" "$version"
+expect "$(qemu-aarch64-static -L $sysroot/arm64 $stage/linux_arm64/nomad-device-pal -version | named)" "$version"
 expect "$(qemu-aarch64-static $stage/linux_arm64/nomad-pal version | named)" "$version"
 if ldd $stage/linux_amd64/nomad-pal 2>/dev/null; then echo "nomad-pal is not static"; exit 1; fi
 

@@ -156,7 +156,7 @@ func (o *options) find() (err error) {
 	if o.Plugin, err = filepath.Abs(o.Plugin); err != nil {
 		return err
 	}
-	said, err := exec.Command(o.Plugin, "version").CombinedOutput()
+	said, err := exec.Command(o.Plugin, "-version").CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("cannot run the plugin: %w (-plugin=PATH selects another binary)%s", err, strings.TrimRight("\n"+string(said), "\n"))
 	}

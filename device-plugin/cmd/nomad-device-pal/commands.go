@@ -19,7 +19,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/nomad"
 	"github.com/nomad-pal/nomad-pal/device-plugin/nvml"
 	"github.com/nomad-pal/nomad-pal/internal/nearest"
-	"github.com/nomad-pal/nomad-pal/internal/version"
 )
 
 // command is one subcommand.
@@ -75,8 +74,6 @@ func commands(ui cli.Ui) map[string]cli.CommandFactory {
 		"release":     releaseCommand(ui),
 		"remeasure":   remeasureCommand(ui),
 		"resume":      resumeCommand(ui),
-		"stats":       statsCommand(ui),
-		"version":     versionCommand(ui),
 	}
 	out := make(map[string]cli.CommandFactory, len(all))
 	for name, c := range all {
@@ -116,17 +113,6 @@ func measureCommand() *command {
 	}
 }
 
-func versionCommand(ui cli.Ui) *command {
-	return &command{
-		synopsis: "Print the version",
-		help:     "Usage: nomad-device-pal version\n\n  Prints the version.",
-		run: func([]string) int {
-			ui.Output("nomad-device-pal " + version.Human())
-			return 0
-		},
-	}
-}
-
 const introduction = `nomad-device-pal is a Nomad device plugin: Nomad's client starts it.
 
   To install it, put this file into the client's plugin_dir and add to the
@@ -140,6 +126,7 @@ const introduction = `nomad-device-pal is a Nomad device plugin: Nomad's client 
   nomad-device-nvidia, name this file nomad-device-nvidia and keep its plugin block.
 
 Usage: nomad-device-pal <command> [options]
+       nomad-device-pal -version
 
 Commands:`
 

@@ -43,7 +43,7 @@ const sourceHelp = `
   -json            Print JSON.
 `
 
-// stateDirHelp documents -state-dir for the commands that open the driver themselves.
+// stateDirHelp documents -state-dir for a command that opens the driver itself.
 const stateDirHelp = `  -state-dir=DIR   The plugin's state_dir (default /var/lib/nomad-device-pal). If the
                    plugin with this state_dir has released the driver, this command
                    does not open the driver.

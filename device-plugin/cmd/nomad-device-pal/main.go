@@ -86,7 +86,7 @@ func open(cfg deviceplugin.Config) deviceplugin.Backend {
 // run executes a command that a person typed.
 func run(args []string) int {
 	ui := &cli.BasicUi{Reader: os.Stdin, Writer: os.Stdout, ErrorWriter: os.Stderr}
-	c := cli.NewCLI("nomad-device-pal", version.Human())
+	c := cli.NewCLI("nomad-device-pal", "nomad-device-pal "+version.Human())
 	c.Args = args
 	c.Commands = commands(ui)
 	c.HelpFunc = help
