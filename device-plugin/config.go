@@ -11,7 +11,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Config is the plugin's configuration, checked. Its keys and their defaults are in [configSchema].
+// Config is the plugin's configuration, checked. Its keys and their defaults are in [ConfigSchema].
 type Config struct {
 	Enabled           bool          `codec:"enabled"`
 	IgnoredGPUIDs     []string      `codec:"ignored_gpu_ids"` // UUIDs; the UUID of a GPU covers its MIG instances

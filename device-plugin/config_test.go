@@ -38,7 +38,7 @@ func TestEveryConfigKeyIsDocumented(t *testing.T) {
 	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\|(?: `([^`]+)`)?").FindAllStringSubmatch(table, -1) {
 		documented[m[1]] = m[2]
 	}
-	for key, want := range schemaDefaults(configSchema()) {
+	for key, want := range schemaDefaults(ConfigSchema()) {
 		if got, ok := documented[key]; !ok || got != want {
 			t.Errorf("%s: on the page %v, with default %s; want %s", key, ok, got, want)
 		}
@@ -93,11 +93,11 @@ func TestLongestDuration(t *testing.T) {
 		"1000000h": `config key "measure.interval": "1000000h" is not a duration of at most 876000h (100 years), such as 30s or 1m`,
 		"9999999h": `config key "measure.interval": "9999999h" is not a duration of at most 876000h (100 years), such as 30s or 1m`,
 	} {
-		data, err := conformance.EncodeConfig(configSchema(), fmt.Sprintf("measure {\n interval = %q\n}", text))
+		data, err := conformance.EncodeConfig(ConfigSchema(), fmt.Sprintf("measure {\n interval = %q\n}", text))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err = decodeConfig(data); fmt.Sprint(cmp.Or(err, errors.New(""))) != want {
+		if _, err = DecodeConfig(data); fmt.Sprint(cmp.Or(err, errors.New(""))) != want {
 			t.Errorf("%s: %v, want %s", text, err, want)
 		}
 	}
@@ -113,11 +113,11 @@ func TestDefaultStateDir(t *testing.T) {
 		"backend = \"emulated\"\ninventory = \"x\"":                         "",
 		"backend = \"emulated\"\ninventory = \"x\"\nstate_dir = \"/srv/p\"": "/srv/p",
 	} {
-		data, err := conformance.EncodeConfig(configSchema(), text)
+		data, err := conformance.EncodeConfig(ConfigSchema(), text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, err := decodeConfig(data)
+		c, err := DecodeConfig(data)
 		if err != nil || c.StateDir != want {
 			t.Errorf("%q: state_dir %q, %v, want %q", text, c.StateDir, err, want)
 		}

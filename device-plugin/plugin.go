@@ -128,12 +128,12 @@ func (p *Plugin) PluginInfo() (*base.PluginInfoResponse, error) {
 }
 
 // ConfigSchema returns the schema of the plugin's config block.
-func (p *Plugin) ConfigSchema() (*hclspec.Spec, error) { return configSchema(), nil }
+func (p *Plugin) ConfigSchema() (*hclspec.Spec, error) { return ConfigSchema(), nil }
 
 // SetConfig applies a configuration. If the configuration is invalid, SetConfig returns an error,
 // and the previous configuration stays active.
 func (p *Plugin) SetConfig(c *base.Config) error {
-	cfg, err := decodeConfig(c.PluginConfig)
+	cfg, err := DecodeConfig(c.PluginConfig)
 	if err != nil {
 		return err
 	}

@@ -21,9 +21,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// configSchema returns the schema of the plugin's config block. With the schema, Nomad refuses
+// ConfigSchema returns the schema of the plugin's config block. With the schema, Nomad refuses
 // unknown keys and wrong types, names the key, and fills in the defaults.
-func configSchema() *hclspec.Spec {
+func ConfigSchema() *hclspec.Spec {
 	return hclspec.NewObject(map[string]*hclspec.Spec{
 		"enabled":            key("enabled", "bool", `true`),
 		"ignored_gpu_ids":    key("ignored_gpu_ids", "list(string)", `[]`),
@@ -114,7 +114,7 @@ func emptyBlock(body *hclspec.Spec) string {
 // DefaultConfig returns the configuration of an empty config block.
 func DefaultConfig() Config {
 	given := map[string]any{}
-	err := json.Unmarshal([]byte(emptyBlock(configSchema())), &given)
+	err := json.Unmarshal([]byte(emptyBlock(ConfigSchema())), &given)
 	c, err2 := decodeValues(given)
 	if err := errors.Join(err, err2); err != nil {
 		panic(err) // the schema is wrong
@@ -122,8 +122,8 @@ func DefaultConfig() Config {
 	return c
 }
 
-// decodeConfig decodes the configuration from SetConfig. Errors name the key.
-func decodeConfig(msgpack []byte) (Config, error) {
+// DecodeConfig decodes the configuration from SetConfig. Errors name the key.
+func DecodeConfig(msgpack []byte) (Config, error) {
 	if len(msgpack) == 0 {
 		return DefaultConfig(), nil
 	}

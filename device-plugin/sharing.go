@@ -117,10 +117,8 @@ func (p *Plugin) share(complete bool) {
 
 // SharingProblems lists the requests of the sharing blocks that the inventory does not meet, in one
 // sentence each.
-func (p *Plugin) SharingProblems(inv gpu.Inventory) []string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return planSharing(p.cfg.Sharing, inv.Devices, inv.Unidentified() == 0).problems
+func SharingProblems(blocks []SharingConfig, inv gpu.Inventory) []string {
+	return planSharing(blocks, inv.Devices, inv.Unidentified() == 0).problems
 }
 
 // leastMPS is Volta's major compute capability. On older GPUs, clients of MPS have no limits and

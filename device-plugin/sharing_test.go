@@ -23,11 +23,11 @@ import (
 // configOf reads the text of a config block as Nomad and SetConfig do.
 func configOf(t *testing.T, text string) (Config, error) {
 	t.Helper()
-	data, err := conformance.EncodeConfig(configSchema(), text)
+	data, err := conformance.EncodeConfig(ConfigSchema(), text)
 	if err != nil {
 		return Config{}, err
 	}
-	return decodeConfig(data)
+	return DecodeConfig(data)
 }
 
 func TestSharingConfig(t *testing.T) {

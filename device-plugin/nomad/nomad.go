@@ -26,14 +26,14 @@ const Prefix = "nomad-pal/profile/"
 
 // Options configure the connection to Nomad. If a field is empty, Nomad's environment variable
 // (NOMAD_ADDR, NOMAD_TOKEN, NOMAD_CACERT …) or Nomad's default applies. Tags are the keys of the
-// plugin's configuration, for Nomad's agent (codec) and for doctor (hcl).
+// plugin's configuration.
 type Options struct {
-	Address string `codec:"address" hcl:"address"`
+	Address string `codec:"address"`
 	// TokenFile is read before each request, so that an operator can replace the token.
-	TokenFile  string `codec:"token_file" hcl:"token_file"`
-	CACert     string `codec:"ca_cert" hcl:"ca_cert"` // a path, like ClientCert and ClientKey
-	ClientCert string `codec:"client_cert" hcl:"client_cert"`
-	ClientKey  string `codec:"client_key" hcl:"client_key"`
+	TokenFile  string `codec:"token_file"`
+	CACert     string `codec:"ca_cert"` // a path, like ClientCert and ClientKey
+	ClientCert string `codec:"client_cert"`
+	ClientKey  string `codec:"client_key"`
 }
 
 // Source reads the profile from Nomad.

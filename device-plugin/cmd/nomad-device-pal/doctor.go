@@ -22,7 +22,6 @@ import (
 	deviceplugin "github.com/nomad-pal/nomad-pal/device-plugin"
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
-	"github.com/nomad-pal/nomad-pal/device-plugin/nomad"
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
@@ -47,12 +46,12 @@ type diagnosis struct {
 	nomadConfig string
 	cudaLibrary string
 	patience    time.Duration // how long to wait for the driver
-	nomad       nomad.Options // how to reach Nomad, as in the plugin's configuration
-	fromNomad   bool          // the profile comes from Nomad's variables, unless profile is set
-	mode        measure.Mode  // when the plugin measures
-	stateless   bool          // the configuration sets no state_dir
-	self        string        // path of this binary
-	root        string        // parent of /dev and /proc
+	cfg         deviceplugin.Config
+	hasBlock    bool   // Nomad's configuration has a block for this plugin
+	blockErr    error  // why the plugin does not accept the block
+	stateless   bool   // the configuration sets no state_dir
+	self        string // path of this binary
+	root        string // parent of /dev and /proc
 	agent       nomadConfig
 	agentErr    error // why Nomad's configuration could not be read
 	inv         *gpu.Inventory
@@ -119,10 +118,10 @@ func (d *diagnosis) hardware() {
 		d.permissions()
 	}
 	d.devices()
-	if real && d.mode != measure.Off {
+	if real && d.cfg.Measure.Mode != measure.Off {
 		d.cuda()
 	}
-	if real && d.mode == measure.Idle {
+	if real && d.cfg.Measure.Mode == measure.Idle {
 		d.books()
 	}
 }
@@ -388,7 +387,7 @@ func (d *diagnosis) label(c nomadConfig, want string) {
 // calibration checks the profile.
 func (d *diagnosis) calibration() {
 	switch {
-	case d.profile == "" && d.fromNomad:
+	case d.profile == "" && d.cfg.ProfileFromNomad != nil:
 		d.add(statusOK, "profile", "comes from Nomad's variables (profile_from_nomad)", "")
 		return
 	case d.profile == "":

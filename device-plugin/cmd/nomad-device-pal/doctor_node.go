@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/hashicorp/hcl/v2"
-	"github.com/hashicorp/nomad/plugins/base"
 
 	deviceplugin "github.com/nomad-pal/nomad-pal/device-plugin"
 	"github.com/nomad-pal/nomad-pal/device-plugin/conformance"
@@ -26,78 +25,64 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
 )
 
-// configured sets the options that no flag has set, from the plugin's block in Nomad's
-// configuration or, failing that, to their defaults.
+// configured decodes the plugin's block in Nomad's configuration, and sets the options that no flag
+// has set. Without a valid block, the defaults apply.
 func (d *diagnosis) configured() {
+	d.cfg = deviceplugin.DefaultConfig()
 	for _, b := range d.agent.blocks {
 		if b.Name != d.blockName() {
 			continue
 		}
-		emulated := b.Config.Backend == "emulated"
-		if emulated && d.library == "" {
-			d.inventory = cmp.Or(d.inventory, b.Config.Inventory)
-		}
-		switch dir := b.Config.StateDir; {
-		case dir != nil:
-			d.stateless = d.stateDir == "" && *dir == ""
-			d.stateDir = cmp.Or(d.stateDir, *dir)
-		case emulated: // several emulated plugins can run on one machine
-			d.stateless = d.stateDir == ""
-		}
-		d.profile, d.ignored = cmp.Or(d.profile, b.Config.Profile), b.Config.Ignored
-		d.library, d.cudaLibrary = cmp.Or(d.library, b.Config.NVMLLibrary), cmp.Or(d.cudaLibrary, b.Config.Measure.CUDALibrary)
-		d.nomad, d.fromNomad = b.Config.Nomad, b.Config.FromNomad != nil
-		d.mode = measure.Mode(b.Config.Measure.Mode)
-	}
-	defaults := deviceplugin.DefaultConfig()
-	d.library = cmp.Or(d.library, defaults.NVMLLibrary)
-	d.cudaLibrary = cmp.Or(d.cudaLibrary, defaults.Measure.CUDALibrary)
-	d.stateDir, d.mode = cmp.Or(d.stateDir, defaults.StateDir), cmp.Or(d.mode, defaults.Measure.Mode)
-}
-
-// block checks this plugin's block as Nomad's agent does when it starts.
-func (d *diagnosis) block() {
-	for _, b := range d.agent.blocks {
-		if b.Name != d.blockName() {
-			continue
-		}
-		p, err := accepts(b.Raw)
-		if diags := (hcl.Diagnostics)(nil); errors.As(err, &diags) {
-			err = errors.New(diags[0].Detail) // the diagnostic's line numbers are not line numbers of the file
-		}
-		if err != nil {
-			d.add(statusFail, "config", err.Error(), "fix the plugin block, because Nomad's agent does not start with an invalid block")
-			return
-		}
-		d.add(statusOK, "config", "the plugin accepts its configuration block", "")
-		if d.inv == nil {
-			continue
-		}
-		for _, problem := range p.SharingProblems(*d.inv) {
-			d.add(statusFail, "sharing", problem, "fix the sharing block, then restart Nomad's client")
+		d.hasBlock = true
+		cfg, err := decode(b.Config)
+		if d.blockErr = err; err == nil {
+			d.cfg = cfg
 		}
 	}
+	if d.cfg.Backend == "emulated" && d.library == "" {
+		d.inventory = cmp.Or(d.inventory, d.cfg.Inventory)
+	}
+	d.stateless = d.stateDir == "" && d.cfg.StateDir == ""
+	d.stateDir = cmp.Or(d.stateDir, d.cfg.StateDir, deviceplugin.DefaultStateDir)
+	d.profile, d.ignored = cmp.Or(d.profile, d.cfg.ProfilePath), d.cfg.IgnoredGPUIDs
+	d.library, d.cudaLibrary = cmp.Or(d.library, d.cfg.NVMLLibrary), cmp.Or(d.cudaLibrary, d.cfg.Measure.CUDALibrary)
 }
 
-// accepts returns a plugin that has accepted the config block.
-func accepts(block map[string]any) (*deviceplugin.Plugin, error) {
+// decode decodes the config block of the plugin as Nomad's agent and the plugin do.
+func decode(block map[string]any) (deviceplugin.Config, error) {
 	if block == nil {
 		block = map[string]any{} // the block has no config
 	}
 	text, err := json.Marshal(block)
 	if err != nil {
-		return nil, err
+		return deviceplugin.Config{}, err
 	}
-	p := deviceplugin.New(deviceplugin.Options{Log: quiet(), Open: open})
-	schema, err := p.ConfigSchema()
+	data, err := conformance.EncodeJSON(deviceplugin.ConfigSchema(), text)
+	if diags := (hcl.Diagnostics)(nil); errors.As(err, &diags) {
+		err = errors.New(diags[0].Detail) // the diagnostic's line numbers are not line numbers of the file
+	}
 	if err != nil {
-		return nil, err
+		return deviceplugin.Config{}, err
 	}
-	data, err := conformance.EncodeJSON(schema, text)
-	if err != nil {
-		return nil, err
+	return deviceplugin.DecodeConfig(data)
+}
+
+// block reports whether Nomad's agent starts with this plugin's block.
+func (d *diagnosis) block() {
+	switch {
+	case !d.hasBlock:
+		return
+	case d.blockErr != nil:
+		d.add(statusFail, "config", d.blockErr.Error(), "fix the plugin block, because Nomad's agent does not start with an invalid block")
+		return
 	}
-	return p, p.SetConfig(&base.Config{PluginConfig: data})
+	d.add(statusOK, "config", "the plugin accepts its configuration block", "")
+	if d.inv == nil {
+		return
+	}
+	for _, problem := range deviceplugin.SharingProblems(d.cfg.Sharing, *d.inv) {
+		d.add(statusFail, "sharing", problem, "fix the sharing block, then restart Nomad's client")
+	}
 }
 
 // cuda checks that the CUDA driver starts. The plugin measures with this driver.
@@ -144,7 +129,7 @@ func (d *diagnosis) books() {
 	if len(whole) == 0 {
 		return
 	}
-	if _, err := d.nomad.Allocated(context.Background(), whole); err != nil {
+	if _, err := d.cfg.Nomad.Allocated(context.Background(), whole); err != nil {
 		d.add(statusWarn, "measure", "the plugin cannot see which GPUs tasks use, so it measures no GPU: "+err.Error(), measure.UnprovenNext)
 		return
 	}

@@ -10,8 +10,6 @@ import (
 	"path/filepath"
 
 	"github.com/hashicorp/hcl"
-
-	"github.com/nomad-pal/nomad-pal/device-plugin/nomad"
 )
 
 // nomadConfig holds the parts of Nomad's agent configuration that doctor checks.
@@ -60,26 +58,10 @@ type agentFile struct {
 	Plugins   []pluginBlock `hcl:"plugin"`
 }
 
-// pluginBlock is a plugin block: its label and the keys that doctor reads.
+// pluginBlock is a plugin block: its label and its configuration.
 type pluginBlock struct {
 	Name   string         `hcl:",key"`
-	Raw    map[string]any `hcl:"config"` // the whole config block
-	Config struct {
-		Backend     string  `hcl:"backend"`
-		Inventory   string  `hcl:"inventory"`
-		StateDir    *string `hcl:"state_dir"` // nil: not set; "": state is off
-		NVMLLibrary string  `hcl:"nvml_library"`
-		Profile     string  `hcl:"profile"`
-		// FromNomad is nil if the config has no block profile_from_nomad.
-		FromNomad []struct{} `hcl:"profile_from_nomad"`
-		// Ignored lists the GPUs that the operator took out of use.
-		Ignored []string `hcl:"ignored_gpu_ids"`
-		Measure struct {
-			Mode        string `hcl:"mode"`
-			CUDALibrary string `hcl:"cuda_library"`
-		} `hcl:"measure"`
-		Nomad nomad.Options `hcl:"nomad"`
-	} `hcl:"config"`
+	Config map[string]any `hcl:"config"`
 }
 
 // read adds one file. The value in the last file wins, as in Nomad.
