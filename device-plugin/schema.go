@@ -64,13 +64,7 @@ func ConfigSchema() *hclspec.Spec {
 			"one_by_one":   key("one_by_one", "bool", `false`),
 			"cuda_library": key("cuda_library", "string", `"libcuda.so.1"`),
 		}),
-		"sharing": hclspec.NewBlockList("sharing", hclspec.NewObject(map[string]*hclspec.Spec{
-			"mode":           key("mode", "string", `"time-slicing"`),
-			"replicas":       key("replicas", "number", `0`),
-			"gpus":           key("gpus", "list(string)", `["*"]`),
-			"threads":        key("threads", "number", `0`),
-			"pipe_directory": key("pipe_directory", "string", `"/run/nvidia-mps"`),
-		})),
+		"sharing": hclspec.NewBlockList("sharing", sharingSchema()),
 		"nomad": block("nomad", map[string]*hclspec.Spec{
 			"address":     key("address", "string", `""`),
 			"token_file":  key("token_file", "string", `""`),
@@ -82,6 +76,16 @@ func ConfigSchema() *hclspec.Spec {
 			"namespace": key("namespace", "string", `""`),
 			"period":    key("period", "string", `"1m"`),
 		})),
+	})
+}
+
+func sharingSchema() *hclspec.Spec {
+	return hclspec.NewObject(map[string]*hclspec.Spec{
+		"mode":           key("mode", "string", `"time-slicing"`),
+		"replicas":       key("replicas", "number", `0`),
+		"gpus":           key("gpus", "list(string)", `["*"]`),
+		"threads":        key("threads", "number", `0`),
+		"pipe_directory": key("pipe_directory", "string", `"/run/nvidia-mps"`),
 	})
 }
 

@@ -174,7 +174,7 @@ func orderFlags(ui cli.Ui, fs *flag.FlagSet, args []string, uuids int) (dir stri
 }
 
 // releaseWithin is the maximum time for the plugin to release the driver. The plugin first waits
-// for a running scan to end, and then ends measurements and MPS control daemons.
+// for a running scan to end, and then ends measurements.
 const releaseWithin = time.Minute
 
 // moment is the format of displayed times, with the time zone.

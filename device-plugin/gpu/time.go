@@ -32,3 +32,9 @@ func Within[T any](limit time.Duration, doing string, ask func() (T, error)) (v 
 		return v, fmt.Errorf("%s: %w within %s", doing, ErrNoAnswer, limit)
 	}
 }
+
+// UntilTick returns the time from now to the next whole multiple of period. Timers that wait for
+// multiples of a period fire together and wake the process only once.
+func UntilTick(now time.Time, period time.Duration) time.Duration {
+	return now.Truncate(period).Add(period).Sub(now)
+}
