@@ -4,15 +4,16 @@
 package deviceplugin
 
 import (
-	"cmp"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/hashicorp/nomad/plugins/shared/hclspec"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/conformance"
@@ -54,7 +55,12 @@ func TestEveryConfigKeyIsDocumented(t *testing.T) {
 func schemaDefaults(s *hclspec.Spec) map[string]string {
 	out := map[string]string{}
 	for name, child := range s.GetObject().GetAttributes() {
-		nested := cmp.Or(child.GetDefault().GetPrimary().GetBlockValue().GetNested(), child.GetBlockValue().GetNested(), child.GetBlockList().GetNested())
+		nested := child.GetBlockList().GetNested()
+		for _, block := range []*hclspec.Spec{child, child.GetDefault().GetPrimary()} {
+			if n := block.GetBlockValue().GetNested(); n != nil {
+				nested = n
+			}
+		}
 		if nested != nil {
 			for inner, value := range schemaDefaults(nested) {
 				out[name+" { "+inner+" }"] = value
@@ -97,7 +103,7 @@ func TestLongestDuration(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err = DecodeConfig(data); fmt.Sprint(cmp.Or(err, errors.New(""))) != want {
+		if _, err = DecodeConfig(data); err == nil && want != "" || err != nil && err.Error() != want {
 			t.Errorf("%s: %v, want %s", text, err, want)
 		}
 	}
@@ -121,6 +127,35 @@ func TestDefaultStateDir(t *testing.T) {
 		if err != nil || c.StateDir != want {
 			t.Errorf("%q: state_dir %q, %v, want %q", text, c.StateDir, err, want)
 		}
+	}
+}
+
+// A key that is null, a block without keys, and a missing block mean the defaults, as in
+// nomad-device-nvidia.
+func TestNullAndMissingKeysMeanTheDefaults(t *testing.T) {
+	for _, text := range []string{
+		"", "fingerprint_period = null\nignored_gpu_ids = null\nenabled = null", "measure {}", "measure {\n warmup = null\n}",
+		"reserve {}\nstats {}\nhealth {}\nvariability {}\nnomad {}",
+	} {
+		data, err := conformance.EncodeConfig(ConfigSchema(), text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := DecodeConfig(data)
+		if diff := cmp.Diff(DefaultConfig(), c, cmpopts.EquateEmpty()); err != nil || diff != "" {
+			t.Errorf("%q: %v (-want +got)\n%s", text, err, diff)
+		}
+	}
+	data, err := conformance.EncodeConfig(ConfigSchema(), "profile_from_nomad {}\nsharing {\n replicas = 2\n}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := DecodeConfig(data)
+	want := DefaultConfig()
+	want.ProfileFromNomad = &NomadProfileConfig{Period: time.Minute}
+	want.Sharing = []SharingConfig{{Mode: TimeSlicing, Replicas: 2, GPUs: []string{"*"}, PipeDirectory: "/run/nvidia-mps"}}
+	if diff := cmp.Diff(want, c, cmpopts.EquateEmpty()); err != nil || diff != "" {
+		t.Errorf("%v (-want +got)\n%s", err, diff)
 	}
 }
 
