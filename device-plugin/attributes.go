@@ -225,7 +225,6 @@ func (a attributes) indexes(ds []gpu.Device) {
 func (v *view) topology(a attributes, all []instance) {
 	a.lists(all, func(d *gpu.Device) int { return d.NUMANode }, attr.NUMA, attr.NUMACount)
 	a.lists(all, func(d *gpu.Device) int { return d.Island }, attr.Island, attr.IslandCount)
-	a.lists(all, func(d *gpu.Device) int { return d.PCIeSwitch }, attr.PCIeSwitch, attr.PCIeSwitchCount)
 }
 
 // lists calls number for the device of each instance, and publishes one list of instances per

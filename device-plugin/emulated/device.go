@@ -46,7 +46,7 @@ func device(id string, f fields, index int) (d gpu.Device, why string) {
 		Architecture: or(f.Architecture, "hopper"), ComputeMajor: or(f.ComputeMajor, 9), ComputeMinor: or(f.ComputeMinor, 0),
 		SMCount: or(f.SMCount, 132), Index: index, Minor: index,
 		BusID:    strings.ToLower(or(f.BusID, fmt.Sprintf("0000:%02x:00.0", 0x10+index))),
-		NUMANode: or(f.NUMA, -1), PCIeSwitch: or(f.PCIeSwitch, -1), Island: or(f.Island, -1), P2P: "pcie",
+		NUMANode: or(f.NUMA, -1), Island: or(f.Island, -1), P2P: "pcie",
 		Clique:             or(f.Clique, ""),
 		MemoryMiB:          new(or(f.MemoryMiB, 143771)),
 		PowerLimitW:        new(or(f.PowerLimitW, 700)),

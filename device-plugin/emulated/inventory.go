@@ -60,7 +60,6 @@ type fields struct {
 	BusID          *string            `hcl:"bus_id,optional"`
 	NUMA           *int               `hcl:"numa,optional"`
 	Island         *int               `hcl:"island,optional"`
-	PCIeSwitch     *int               `hcl:"pcie_switch,optional"`
 	Clique         *string            `hcl:"fabric_clique,optional"`
 	MIGProfile     *string            `hcl:"mig_profile,optional"`
 	Parent         *string            `hcl:"mig_parent,optional"`

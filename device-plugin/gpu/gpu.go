@@ -109,7 +109,6 @@ type Device struct {
 	Minor      int    // N of /dev/nvidiaN; -1 unknown
 	BusID      string // as sysfs writes it: 0000:1a:00.0
 	NUMANode   int    // -1 unknown
-	PCIeSwitch int    // number of the PCIe switch above the device; -1 none or unknown
 	Island     int    // number of the NVLink or NVSwitch island; -1 none
 	Links      int    // active NVLinks; -1 none or unknown
 	MostLinks  int    // the most links that were active at once, as far as remembered

@@ -113,7 +113,7 @@ func (b *Backend) physicalGPU(r *reader, dev nvml.Device, uuid string) (gpu.Devi
 	}
 	d := gpu.Device{
 		ID: uuid, Model: gpu.Printable(name),
-		Minor: -1, NUMANode: -1, PCIeSwitch: -1, Island: -1,
+		Minor: -1, NUMANode: -1, Island: -1,
 		DisplayState:    state(r, "nvmlDeviceGetDisplayMode", dev.GetDisplayMode),
 		PersistenceMode: state(r, "nvmlDeviceGetPersistenceMode", dev.GetPersistenceMode),
 	}

@@ -111,7 +111,7 @@ func TestH200(t *testing.T) {
 	inv := open(t, state).scan()
 	want := gpu.Device{
 		ID: nvmltest.UUID(0), Model: "NVIDIA H200", Architecture: "hopper", ComputeMajor: 9, SMCount: 132, Minor: 0,
-		BusID: "0000:07:00.0", NUMANode: 3, PCIeSwitch: 0, Island: 0, Links: 18, P2P: "nvswitch", Clique: "00000000-0000-0000-0000-000000000009.7",
+		BusID: "0000:07:00.0", NUMANode: 3, Island: 0, Links: 18, P2P: "nvswitch", Clique: "00000000-0000-0000-0000-000000000009.7",
 		MemoryMiB: new(int64(143771)), PowerLimitW: new(int64(700)), BAR1MiB: new(int64(262144)),
 		CoresClockMHz: new(int64(1980)), MemoryClockMHz: new(int64(3201)),
 		PCIBandwidthMBPerS: new(int64(63008)), PCIGeneration: 5, PCIWidth: 16,
@@ -150,7 +150,7 @@ func TestGB300(t *testing.T) {
 	inv := n.scan()
 	want := gpu.Device{
 		ID: nvmltest.UUID(2), Model: "NVIDIA GB300", Architecture: "blackwell", ComputeMajor: 10, ComputeMinor: 3, SMCount: 160, Index: 2, Minor: 2,
-		BusID: "0018:06:00.0", NUMANode: 1, PCIeSwitch: 1, Island: 0, Links: 18, P2P: "nvswitch", Clique: "00000000-0000-0000-0000-000000000001.7",
+		BusID: "0018:06:00.0", NUMANode: 1, Island: 0, Links: 18, P2P: "nvswitch", Clique: "00000000-0000-0000-0000-000000000001.7",
 		MemoryMiB: new(int64(284208)), SystemMemory: true, PowerLimitW: new(int64(1400)), BAR1MiB: new(int64(524288)),
 		CoresClockMHz: new(int64(2070)), MemoryClockMHz: new(int64(3996)), PCIBandwidthMBPerS: new(int64(121008)), PCIGeneration: 6, PCIWidth: 16,
 		PersistenceMode: "Enabled", ECC: new(true), Signals: gpu.Signals{Recovery: new(0), ECCUncorrected: new(int64(0))},
@@ -653,16 +653,17 @@ func TestReservedMemory(t *testing.T) {
 	}
 }
 
-// PCIe switches are numbered in the order of UUIDs, because NVML's order may change at a boot.
-func TestSwitchesAreNumberedByUUID(t *testing.T) {
-	state := nvmltest.H200(4) // two GPUs on each switch
-	for i := range 4 {
+// Islands are numbered in the order of UUIDs, because NVML's order may change at a boot.
+func TestIslandsAreNumberedByUUID(t *testing.T) {
+	state := nvmltest.H200(4)
+	for i, toward := range []string{"27", "26", "29", "28"} { // 1a-1b, 1c-1d
+		state.Set(fmt.Sprintf("gpu%d", i), "nvlink_to", toward)
 		state.Set(fmt.Sprintf("gpu%d", i), "uuid", nvmltest.UUID(3-i))
 	}
 	inv := open(t, state).scan()
 	for i := range 4 {
-		if d := of(t, inv, nvmltest.UUID(i)); d.PCIeSwitch != i/2 {
-			t.Errorf("%s: PCIe switch %d, want %d", d.ID, d.PCIeSwitch, i/2)
+		if d := of(t, inv, nvmltest.UUID(i)); d.Island != i/2 {
+			t.Errorf("%s: island %d, want %d", d.ID, d.Island, i/2)
 		}
 	}
 }
@@ -707,74 +708,32 @@ func TestCloseWaitsForNoCall(t *testing.T) {
 	}
 }
 
-// If a plugin starts before the fabric is up, or while a GPU does not answer, it learns
-// later which GPUs are close to each other.
+// If a plugin starts before the fabric is up, it learns later which GPUs are close to each other. A
+// GPU that is lost, or whose links are down, stays in its island.
 func TestTopologyThatComesLate(t *testing.T) {
 	state := nvmltest.H200(2)
 	for i := range 2 {
 		state.Set(fmt.Sprintf("gpu%d", i), "nvlinks", "0")
-		state.Set(fmt.Sprintf("gpu%d", i), "switch", "0")
 	}
 	n := open(t, state)
-	if d := of(t, n.scan(), nvmltest.UUID(0)); d.Island != -1 || d.P2P != "pcie" || d.PCIeSwitch != 0 {
-		t.Errorf("island %d, %s, PCIe switch %d without NVLinks; want -1, pcie, 0", d.Island, d.P2P, d.PCIeSwitch)
+	if d := of(t, n.scan(), nvmltest.UUID(0)); d.Island != -1 || d.P2P != "pcie" {
+		t.Errorf("island %d, %s without NVLinks; want -1, pcie", d.Island, d.P2P)
 	}
 	for i := range 2 {
 		n.set(fmt.Sprintf("gpu%d", i), "nvlinks", "18")
 	}
-	for range 2 {
+	for _, then := range []func(){
+		func() { n.set("gpu1", "lost", "1") },
+		func() { n.set("gpu1", "lost", ""); n.set("gpu1", "nvlinks", "0") },
+		func() {},
+	} {
 		for _, d := range n.scan().Devices {
-			if d.Island != 0 || d.P2P != "nvswitch" || d.PCIeSwitch != 0 {
-				t.Errorf("%s: island %d, %s, PCIe switch %d; want 0, nvswitch, 0", d.ID, d.Island, d.P2P, d.PCIeSwitch)
+			if d.Island != 0 || d.P2P != "nvswitch" {
+				t.Errorf("%s: island %d, %s; want 0, nvswitch", d.ID, d.Island, d.P2P)
 			}
 		}
-		n.set("gpu1", "lost", "1") // a lost GPU keeps its numbers
+		then()
 	}
-	for key, value := range nvmltest.H200(3)["gpu2"] { // and another GPU appears
-		n.set("gpu2", key, value)
-	}
-	n.set("gpu2", "switch", "0")
-	n.scan()
-	n.set("gpu1", "nvlinks", "0")
-	n.set("gpu1", "lost", "")
-	if d := of(t, n.scan(), nvmltest.UUID(1)); d.PCIeSwitch != 0 {
-		t.Errorf("PCIe switch %d of a GPU that was lost when the others were asked, want 0", d.PCIeSwitch)
-	}
-}
-
-// Questions about pairs of GPUs that hang hold up no scan. They are not asked again until they
-// return; then a scan numbers the switches.
-func TestHungPairs(t *testing.T) {
-	state := nvmltest.H200(2)
-	for i := range 2 {
-		state.Set(fmt.Sprintf("gpu%d", i), "switch", "0")
-	}
-	state.Set("pairs", "hang", "1")
-	n := open(t, state)
-	var asked *pairing
-	for range 2 {
-		done := make(chan gpu.Inventory)
-		go func() { inv, _ := n.Scan(); done <- inv }()
-		select {
-		case inv := <-done:
-			if d := of(t, inv, nvmltest.UUID(1)); d.Signals.Unanswered || d.Island != 0 || d.PCIeSwitch != -1 {
-				t.Errorf("island %d, PCIe switch %d, %+v; want 0, -1", d.Island, d.PCIeSwitch, d.Signals)
-			}
-		case <-patience.Over(t):
-			t.Fatal("the scan hangs")
-		}
-		if asked != nil && asked != n.pairing {
-			t.Error("the pairs are asked again though the calls hang")
-		}
-		asked = n.pairing
-	}
-	n.set("pairs", "hang", "")
-	patience.Eventually(t, "the switches are numbered", func() bool { return of(t, n.scan(), nvmltest.UUID(1)).PCIeSwitch == 0 })
-	n.set("pairs", "hang", "1") // all is known, so nothing is asked
-	if d := of(t, n.scan(), nvmltest.UUID(0)); d.PCIeSwitch != 0 {
-		t.Errorf("PCIe switch %d, want 0", d.PCIeSwitch)
-	}
-	n.set("pairs", "hang", "")
 }
 
 // A GPU with too many PCIe replays stays degraded until a whole interval passes without them.
@@ -1004,14 +963,13 @@ func TestBridgedPairs(t *testing.T) {
 	state := nvmltest.H200(4)
 	for i, toward := range []string{"27", "26", "29", "28"} { // 1a-1b, 1c-1d
 		state.Set(fmt.Sprintf("gpu%d", i), "nvlink_to", toward)
-		state.Set(fmt.Sprintf("gpu%d", i), "switch", fmt.Sprint(i))
 	}
 	inv := open(t, state).scan()
 	var got []string
 	for _, d := range inv.Devices {
-		got = append(got, fmt.Sprintf("island %d switch %d %s", d.Island, d.PCIeSwitch, d.P2P))
+		got = append(got, fmt.Sprintf("island %d %s", d.Island, d.P2P))
 	}
-	want := []string{"island 0 switch -1 nvlink", "island 0 switch -1 nvlink", "island 1 switch -1 nvlink", "island 1 switch -1 nvlink"}
+	want := []string{"island 0 nvlink", "island 0 nvlink", "island 1 nvlink", "island 1 nvlink"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

@@ -59,8 +59,7 @@ type Backend struct {
 	known    map[string]found  // by UUID, because indexes change when a GPU falls off the bus
 	handles  map[string]handle // by device id
 	physical map[string]nvml.Device
-	pairs    topologyCache
-	pairing  *pairing // the running question about pairs, for scans only; nil if none runs
+	linked   map[string]links // links that each GPU has had, by UUID; for scans only
 	gpm      map[string]*gpmState
 	counters map[string]growth // counters of GPUs, by the counter's name and the GPU's UUID
 	listing  map[string]bool   // devices whose processes are being listed
@@ -99,7 +98,7 @@ func (b *Backend) load(path string) {
 func newBackend(o Options, lib nvml.Interface, lookup func(string) error) *Backend {
 	return &Backend{
 		opts: o, lib: lib, lookup: lookup, within: answerWithin, lateWithin: lateWithin, eventsEvery: eventsEvery,
-		known: map[string]found{}, handles: map[string]handle{}, physical: map[string]nvml.Device{},
+		known: map[string]found{}, linked: map[string]links{}, handles: map[string]handle{}, physical: map[string]nvml.Device{},
 		gpm: map[string]*gpmState{}, counters: map[string]growth{}, listing: map[string]bool{},
 	}
 }

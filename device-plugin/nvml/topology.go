@@ -7,9 +7,8 @@ package nvml
 
 import (
 	"cmp"
+	"maps"
 	"slices"
-	"strings"
-	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
@@ -74,196 +73,60 @@ func compareLinks(fs []found) {
 	}
 }
 
-// topologyCache holds the numbers of islands and switches for one set of GPUs. The numbers change
-// only if the set changes, and querying all pairs is slow. All pairs are queried again if a silent
-// GPU answers again, or if a link is up for the first time.
-type topologyCache struct {
-	set    string
-	asked  map[string]links // links of the GPUs that answered, by UUID
-	sw     map[string]int   // PCIe switch by physical UUID
-	island map[string]int
-	p2p    map[string]string
-}
-
-// topology numbers NVLink islands and PCIe switches, in the order of the GPUs' UUIDs.
+// topology numbers the NVLink islands in the order of the GPUs' UUIDs. Links that are down now still
+// count, because each change of a number would register the node again.
 func (b *Backend) topology(fs []found) {
 	fs = slices.SortedFunc(slices.Values(fs), func(a, b found) int { return cmp.Compare(a.uuid, b.uuid) })
-	uuids := make([]string, len(fs))
-	for i, f := range fs {
-		uuids[i] = f.uuid
-	}
-	set := strings.Join(uuids, ",")
-	b.mu.Lock()
-	cache := b.pairs
-	b.mu.Unlock()
-	if cache.set != set || cache.lacks(fs) {
-		cache = b.survey(set, fs, cache)
-		b.mu.Lock()
-		b.pairs = cache
-		b.mu.Unlock()
-	}
-	for _, f := range fs {
-		for i := range f.devices {
-			d := &f.devices[i]
-			d.PCIeSwitch, d.P2P = cache.sw[f.uuid], cache.p2p[f.uuid]
-			if d.Parent != "" { // MIG instances have no NVLink
-				d.Island, d.Links, d.P2P = -1, 0, "none"
-				continue
-			}
-			d.Island = cache.island[f.uuid]
-		}
-	}
-}
-
-// lacks reports whether a GPU can now answer a question whose answer is not in the cache.
-func (c topologyCache) lacks(fs []found) bool {
-	for _, f := range fs {
-		if !f.answers() {
-			continue
-		}
-		l, asked := c.asked[f.uuid]
-		if !asked || f.links.toSW && !l.toSW {
-			return true
-		}
-		for bus := range f.links.toward {
-			if !l.toward[bus] {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// answers reports whether a GPU could be read.
-func (f found) answers() bool { return f.dev != nil && f.err == nil }
-
-// survey queries every pair of GPUs. While NVML does not answer, survey returns the switches of the
-// last survey of the same GPUs.
-func (b *Backend) survey(set string, fs []found, last topologyCache) topologyCache {
 	byBus := map[string]int{}
 	for i, f := range fs {
-		if len(f.devices) > 0 {
-			byBus[f.devices[0].BusID] = i
-		}
+		byBus[f.busID()] = i
 	}
-	islands := newUnion(len(fs))
-	firstSW := -1
+	islands, firstSwitched := newUnion(len(fs)), -1
 	for i, f := range fs {
-		for bus := range f.links.toward {
+		l := b.everLinked(f)
+		for bus := range l.toward {
 			if j, ok := byBus[bus]; ok {
 				islands.join(i, j)
 			}
 		}
-		if f.links.toSW {
-			if firstSW < 0 {
-				firstSW = i
+		if l.toSW {
+			if firstSwitched < 0 {
+				firstSwitched = i
 			}
-			islands.join(firstSW, i)
+			islands.join(firstSwitched, i)
 		}
 	}
-	c := topologyCache{set: set, asked: map[string]links{}, sw: map[string]int{}, island: map[string]int{}, p2p: map[string]string{}}
-	switches, known := b.switches(fs)
-	if numberSets(switches, fs, c.sw); !known && set == last.set {
-		c.sw = last.sw
-	}
-	numberSets(islands, fs, c.island)
+	numbers := islands.numbers()
 	for i, f := range fs {
-		if f.answers() && known {
-			c.asked[f.uuid] = f.links
-		}
-		c.p2p[f.uuid] = "pcie"
+		p2p := "pcie"
 		switch {
-		case f.links.toSW:
-			c.p2p[f.uuid] = "nvswitch"
-		case islands.size(i) > 1:
-			c.p2p[f.uuid] = "nvlink"
+		case b.linked[f.uuid].toSW:
+			p2p = "nvswitch"
+		case numbers[i] >= 0:
+			p2p = "nvlink"
 		case len(fs) == 1:
-			c.p2p[f.uuid] = "none"
+			p2p = "none"
 		}
-	}
-	return c
-}
-
-// pairsWithin is the maximum time of the calls for all pairs of GPUs in a scan. A later answer
-// counts in the next scan.
-const pairsWithin = time.Second
-
-// pairing is a running query about all pairs of GPUs. The query has its own goroutine, because a
-// call that hangs must not delay the scan.
-type pairing struct {
-	devs   []nvml.Device // nil for GPUs that did not answer
-	answer chan union
-}
-
-// switches joins GPUs whose traffic does not cross the host bridge. If NVML has not answered in
-// time, known is false, and no GPUs are joined.
-func (b *Backend) switches(fs []found) (joined union, known bool) {
-	devs := make([]nvml.Device, len(fs))
-	for i, f := range fs {
-		if f.answers() {
-			devs[i] = f.dev
-		}
-	}
-	wait := pairsWithin
-	if b.pairing != nil {
-		wait = time.Millisecond // not 0: select takes any ready case, and a late answer is to count
-	} else {
-		b.pairing = &pairing{devs, make(chan union, 1)}
-		go b.pairing.ask(b)
-	}
-	select {
-	case joined = <-b.pairing.answer:
-	case <-time.After(wait):
-		return newUnion(len(fs)), false
-	}
-	if was := b.pairing.devs; !slices.Equal(was, devs) { // a late answer about other GPUs
-		b.pairing = nil
-		return b.switches(fs)
-	}
-	b.pairing = nil
-	return joined, true
-}
-
-// ask queries for each pair whether the traffic crosses the host bridge, and sends the answer.
-func (p *pairing) ask(b *Backend) {
-	u := newUnion(len(p.devs))
-	defer func() { p.answer <- u }()
-	b.conn.RLock()
-	defer b.conn.RUnlock()
-	if !b.up {
-		return
-	}
-	for i, one := range p.devs {
-		for j, other := range p.devs[:i] {
-			if one == nil || other == nil {
-				continue
-			}
-			r := &reader{sym: b.symbols}
-			level, ok := value(r, "nvmlDeviceGetTopologyCommonAncestor", func() (nvml.GpuTopologyLevel, nvml.Return) {
-				return one.GetTopologyCommonAncestor(other)
-			})
-			if ok && level <= nvml.TOPOLOGY_MULTIPLE {
-				u.join(i, j)
+		for j := range f.devices {
+			d := &f.devices[j]
+			d.Island, d.P2P = numbers[i], p2p
+			if d.Parent != "" { // MIG instances have no NVLink
+				d.Island, d.Links, d.P2P = -1, 0, "none"
 			}
 		}
 	}
 }
 
-// numberSets numbers the sets with more than one member, in the order of their first members. If a
-// set has only one member, the member gets -1.
-func numberSets(u union, fs []found, out map[string]int) {
-	numbers := map[int]int{}
-	for i, f := range fs {
-		root := u.find(i)
-		if u.size(i) < 2 {
-			out[f.uuid] = -1
-			continue
-		}
-		if _, ok := numbers[root]; !ok {
-			numbers[root] = len(numbers)
-		}
-		out[f.uuid] = numbers[root]
+// everLinked returns all links that a GPU has had in this process.
+func (b *Backend) everLinked(f found) links {
+	l, known := b.linked[f.uuid]
+	if !known {
+		l.toward = map[string]bool{}
 	}
+	maps.Copy(l.toward, f.links.toward)
+	l.toSW = l.toSW || f.links.toSW
+	b.linked[f.uuid] = l
+	return l
 }
 
 // union is a partition of the integers from 0 to n-1 into sets.
@@ -286,12 +149,22 @@ func (u union) find(i int) int {
 
 func (u union) join(i, j int) { u[u.find(i)] = u.find(j) }
 
-func (u union) size(i int) int {
-	n := 0
-	for j := range u {
-		if u.find(j) == u.find(i) {
-			n++
+// numbers numbers the sets with more than one member, in the order of their first members. The
+// members of smaller sets get -1.
+func (u union) numbers() []int {
+	size := make([]int, len(u))
+	for i := range u {
+		size[u.find(i)]++
+	}
+	out, number := make([]int, len(u)), map[int]int{}
+	for i := range u {
+		root := u.find(i)
+		if _, ok := number[root]; !ok && size[root] > 1 {
+			number[root] = len(number)
+		}
+		if out[i] = -1; size[root] > 1 {
+			out[i] = number[root]
 		}
 	}
-	return n
+	return out
 }

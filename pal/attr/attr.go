@@ -131,14 +131,6 @@ func Island(n int) string { return fmt.Sprintf("unique.nvlink_island_%d", n) }
 // IslandCount returns the name of the attribute with the number of instances in island n.
 func IslandCount(n int) string { return fmt.Sprintf("nvlink_island_%d_count", n) }
 
-// PCIeSwitch returns the name of the attribute that lists the instances below PCIe switch n of the
-// node.
-func PCIeSwitch(n int) string { return fmt.Sprintf("unique.pcie_switch_%d", n) }
-
-// PCIeSwitchCount returns the name of the attribute with the number of instances below PCIe switch
-// n.
-func PCIeSwitchCount(n int) string { return fmt.Sprintf("pcie_switch_%d_count", n) }
-
 // JoinIDs writes a list attribute: ids joined by commas, in the order given.
 func JoinIDs(ids []string) string { return strings.Join(ids, ",") }
 

@@ -110,7 +110,6 @@ func H200(n int) State {
 		s.Set(scope, "name", "NVIDIA H200")
 		s.Set(scope, "bus", fmt.Sprint(0x1a+i))
 		s.Set(scope, "minor", fmt.Sprint(i))
-		s.Set(scope, "switch", fmt.Sprint(i/2))
 	}
 	return s
 }

@@ -408,15 +408,6 @@ int nvmlDeviceGetGpuFabricInfoV(dev *d, fabric *f) {
 	if (num(scope, "fabric_cluster", &v) == SUCCESS) f->cluster[15] = (unsigned char)v;
 	return SUCCESS;
 }
-int nvmlDeviceGetTopologyCommonAncestor(dev *a, dev *b, int *level) {
-	u64 x = 0, y = 0;
-	refresh();
-	hang("pairs");
-	int r = value(__func__, a, "switch", &x);
-	if (r || (r = value(__func__, b, "switch", &y))) return r;
-	*level = x == y ? 10 : 50;
-	return SUCCESS;
-}
 
 // Events.
 static int set;
