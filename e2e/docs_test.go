@@ -77,7 +77,7 @@ func TestDocs(t *testing.T) {
 	env := append(append(os.Environ(), b.Env()...), "NOMAD_PAL_ADDR=http://"+agent.Address(),
 		"PATH="+strings.Join([]string{filepath.Join(dir, "bin"), filepath.Dir(b.Program("nomad-pal")), os.Getenv("PATH")}, ":"))
 	pages := []string{"../README.md"}
-	for _, pattern := range []string{"../docs/*.md", "../docs/users/*.md", "../docs/operators/*.md", "../docs/reference/*.md", "../docs/design/*.md", "../docs/results/*.md"} {
+	for _, pattern := range []string{"../docs/*.md", "../docs/tasks/*.md", "../docs/users/*.md", "../docs/operators/*.md", "../docs/reference/*.md", "../docs/design/*.md", "../docs/results/*.md"} {
 		found, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)

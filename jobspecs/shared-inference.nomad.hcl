@@ -1,6 +1,6 @@
 # Two instances of an inference service on parts of GPUs. With nomad job run, Nomad chooses the
 # parts. nomad-pal run adds the gate, so that the placer chooses the parts. The operator divides
-# GPUs in the device plugin's configuration: docs/operators/share-gpus.md.
+# GPUs in the device plugin's configuration: docs/tasks/share-gpus.md.
 job "shared-inference" {
   type = "service"
 

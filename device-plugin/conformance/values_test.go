@@ -33,7 +33,7 @@ var recordFlag = flag.String("record", "", "file to write the plugin's values to
 const (
 	theirValues  = "testdata/values-nomad-device-nvidia.txt"
 	ourValues    = "testdata/values-nomad-device-pal.txt"
-	migrationDoc = "../../docs/operators/upgrade-from-nomad-device-nvidia.md"
+	migrationDoc = "../../docs/tasks/plugin.md"
 )
 
 // incumbentAttributes are the attributes of nomad-device-nvidia.

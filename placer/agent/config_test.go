@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -135,15 +136,17 @@ func TestExample(t *testing.T) {
 	}
 }
 
-// The examples in the operators' docs are valid configurations, except indented ones: they configure
+// The examples in the docs for operators are valid configurations, except indented ones: they configure
 // other programs.
 func TestDocsExamples(t *testing.T) {
-	examples := 0
-	for _, page := range []string{"configure.md", "nodes-and-failures.md"} {
-		text := readPage(t, filepath.Join("..", "..", "docs", "operators", page))
+	examples, pair := 0, issue(t, "pal.example.com")
+	for _, page := range []string{"operators/configure.md", "operators/nodes-and-failures.md", "tasks/cap-a-team.md", "tasks/serve-the-page.md", "tasks/two-agents.md", "tasks/usage.md"} {
+		text := readPage(t, filepath.Join("..", "..", "docs", page))
 		for _, m := range regexp.MustCompile("(?ms)^```hcl\n(.*?)^```").FindAllStringSubmatch(text, -1) {
 			examples++
-			file, err := loadText(t, m[1])
+			text := regexp.MustCompile(`"/etc/[^"]*-key\.pem"`).ReplaceAllLiteralString(m[1], strconv.Quote(pair.key))
+			text = regexp.MustCompile(`"/etc/[^"]*\.pem"`).ReplaceAllLiteralString(text, strconv.Quote(pair.cert))
+			file, err := loadText(t, text)
 			if err == nil {
 				_, err = file.PlacerConfig()
 			}

@@ -39,7 +39,7 @@ type Metrics struct {
 	Slowdown map[string]float64 `json:"gpus_predicted_slowdown" label:"placement" help:"Mean predicted slowdown of running gangs, weighted by GPUs: on the GPUs that the placer chose (chosen), and on the GPUs that packed placement would have chosen (packed). The slowdown of a gang on median GPUs of one node is 1."`
 	// PredictedGPUs is the number of GPUs of the gangs in Slowdown.
 	PredictedGPUs int                `json:"gpus_predicted" help:"GPUs of the gangs that are included in gpus_predicted_slowdown."`
-	Jobs          map[gang.State]int `json:"jobs" label:"state" help:"Jobs with GPUs by state (docs/design/gang-states.md)."`
+	Jobs          map[gang.State]int `json:"jobs" label:"state" help:"Jobs with GPUs by state (docs/design/concepts.md)."`
 	Refused       int                `json:"jobs_refused" help:"Jobs that cannot start now: rejected, unschedulable or failed."`
 	Requested     float64            `json:"gpus_requested" help:"GPUs that waiting jobs request. Jobs that are rejected, unschedulable or failed do not count."`
 	LongestWait   float64            `json:"longest_wait_seconds" help:"Longest time that a job in the queue has waited since it was submitted or last stopped. 0 if no job waits."`

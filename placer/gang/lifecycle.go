@@ -7,7 +7,7 @@
 // [Lifecycle.Step] takes an [Event] and returns [Effect]s. Step does no I/O, reads no clock and
 // logs nothing. The placer carries out the effects one after another, and delivers each answer as
 // an event. While a gang waits for an answer, it does nothing else. The table in table.go lists
-// what is due in each state, and what each event does in that state. docs/design/gang-states.md is
+// what is due in each state, and what each event does in that state. testdata/table.txt is
 // generated from this table. Read state.go first, then table.go, event.go and step.go; each other
 // file has the handlers or rules of one subject, for example of stops.
 //

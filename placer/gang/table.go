@@ -7,7 +7,7 @@ package gang
 // reach while it handles the event and the answers that follow.
 type handler struct {
 	do  func(*Lifecycle, Event, World) []Effect
-	say string // what do does, for docs/design/gang-states.md; "" if do does nothing
+	say string // what do does, for testdata/table.txt; "" if do does nothing
 	to  []State
 }
 

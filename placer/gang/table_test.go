@@ -10,7 +10,6 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -72,60 +71,61 @@ func TestListsAreWhole(t *testing.T) {
 	}
 }
 
-var rewriteDocs = flag.Bool("rewrite-docs", false, "write docs/design/gang-states.md")
+var rewriteDocs = flag.Bool("rewrite-docs", false, "write testdata/table.txt, and the states in docs/design/concepts.md")
 
-// docs/design/gang-states.md shows the table.
+// testdata/table.txt shows the table, and docs/design/concepts.md what each state is.
 func TestDrawing(t *testing.T) {
 	t.Parallel()
-	const path = "../../docs/design/gang-states.md"
-	want := drawing()
-	if *rewriteDocs {
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got, err := os.ReadFile(path)
+	const table, concepts = "testdata/table.txt", "../../docs/design/concepts.md"
+	page, err := os.ReadFile(concepts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff(want, string(got)); d != "" {
-		t.Errorf("the table is not what the document says; go test ./placer/gang -run TestDrawing -rewrite-docs writes it (-table +document):\n%s", d)
+	const begin, end = "<!-- Written by go test ./placer/gang -run TestDrawing -rewrite-docs -->\n", "<!-- end -->"
+	before, rest, found := strings.Cut(string(page), begin)
+	_, after, closed := strings.Cut(rest, end)
+	if !found || !closed {
+		t.Fatalf("%s has no place for the states", concepts)
 	}
+	for path, want := range map[string]string{table: drawing(), concepts: before + begin + statesTable() + end + after} {
+		if *rewriteDocs {
+			if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(want, string(got)); d != "" {
+			t.Errorf("%s is not what the code says; go test ./placer/gang -run TestDrawing -rewrite-docs writes it (-code +file):\n%s", path, d)
+		}
+	}
+}
+
+func statesTable() string {
+	var b strings.Builder
+	b.WriteString("| state | what it is |\n|---|---|\n")
+	for _, s := range States() {
+		fmt.Fprintf(&b, "| %s | %s |\n", s, s.Meaning())
+	}
+	return b.String()
 }
 
 func drawing() string {
 	var b strings.Builder
-	b.WriteString(`<!-- Written by go test ./placer/gang -run TestDrawing -rewrite-docs, from the table in placer/gang/table.go. -->
-# The states of a gang
+	b.WriteString(`Written by go test ./placer/gang -run TestDrawing -rewrite-docs, from the table in placer/gang/table.go.
 
-A gang consists of all allocations of one job that use GPUs. The placer derives a gang's state from Nomad's view of the
-job and its allocations. Some states also depend on what the placer remembers: why it stops the gang, the outcome of a
-registration, and earlier decisions. The table lists the states as they appear in
-` + "`explain`, `queue`, `status`" + `, the API, the web page and the metrics.
+The changes of state that the placer causes. Events in Nomad can move a gang from any state to any other state at any time.
 
-| state | what it is |
-|---|---|
 `)
-	for _, s := range States() {
-		fmt.Fprintf(&b, "| %s | %s |\n", s, s.Meaning())
-	}
-	b.WriteString(`
-## What the placer does
-
-The arrows show the changes of state that the placer causes. Events in Nomad can move a gang from any state to any other
-state at any time. For example, the author edits, stops or purges the job, a member ends or fails, or a node goes down.
-
-` + "```mermaid\nstateDiagram-v2\n")
 	for _, s := range States() {
 		out, _ := s.to()
 		for _, to := range out {
 			fmt.Fprintf(&b, "  %s --> %s\n", s, to)
 		}
 	}
-	b.WriteString("```\n\n## What is due in each state\n\nIn each cycle, the placer reconciles each gang: it performs the steps of the gang's state in the listed order, until a\nstep changes something in Nomad. After a failure, the placer waits before it repeats the steps: 2 s at first, 5 min at\nmost. Steps marked with * run without this wait. In most states, the first steps are:\n\n")
+	b.WriteString("\nWhat is due in each state. In each cycle, the placer reconciles each gang: it performs the steps of the gang's state in the listed order, until a\nstep changes something in Nomad. After a failure, the placer waits before it repeats the steps: 2 s at first, 5 min at\nmost. Steps marked with * run without this wait. In most states, the first steps are:\n\n")
 	for _, d := range []duty{dutyRecord, dutyPosition, dutyUndo} {
 		fmt.Fprintf(&b, "* %s\n", d.say)
 	}
@@ -141,7 +141,7 @@ state at any time. For example, the author edits, stops or purges the job, a mem
 			fmt.Fprintf(&b, "* %s%s\n", d.say, map[bool]string{true: " *"}[d.always])
 		}
 	}
-	b.WriteString("\n## What an event does\n\n| state |")
+	b.WriteString("\nWhat an event does:\n\n| state |")
 	verdicts := slices.DeleteFunc(kinds(), func(k Kind) bool { return k == OnObserve || k == OnReconcile })
 	for _, k := range verdicts {
 		fmt.Fprintf(&b, " %s |", k)

@@ -196,7 +196,7 @@ func queueKeys() []Key {
 		{Block: "queue", Name: "outlier_threshold", zero: true, field: func(c *Config) any { return &c.Queue.OutlierThreshold },
 			Doc: "GPUs with a PM score above this threshold are outliers. Only gangs that could not run without outliers get them. 0: no GPU is an outlier"},
 		queueKey("refuse_bad_neighbours", func(c *Config) *bool { return &c.Queue.Placement.RefuseBad },
-			"Leave a part of a [shared GPU](../operators/share-gpus.md#bad-neighbours) free, if a job would do less work on this part than its neighbours would lose. The job waits for a better part until the job is overdue. The placer knows the cost of neighbours on a V100, and learns other costs from finished runs. If the placer does not know the cost, it refuses no job"),
+			"Leave a part of a [shared GPU](../tasks/share-gpus.md#neighbours) free, if a job would do less work on this part than its neighbours would lose. The job waits for a better part until the job is overdue. The placer knows the cost of neighbours on a V100, and learns other costs from finished runs. If the placer does not know the cost, it refuses no job"),
 		queueKey("quantum", func(c *Config) *time.Duration { return &c.Queue.Quantum },
 			"GPU time of the first level of `las`. At least `1s`"),
 		queueKey("default_runtime", func(c *Config) *time.Duration { return &c.Queue.DefaultRuntime },

@@ -90,7 +90,7 @@ func (s *stage) compare(plain, placed *replay.Result) error {
 	if err := w.Flush(); err != nil {
 		return fmt.Errorf("printing the comparison: %w", err)
 	}
-	fmt.Fprintf(s.out, "\n%s\n%sGo on: make playground (a cluster to try nomad-pal on) · docs/quick-start.md\n", headline(a, b), a.unfinished())
+	fmt.Fprintf(s.out, "\n%s\n%sGo on: make playground (a cluster to try nomad-pal on) · docs/tasks/try.md\n", headline(a, b), a.unfinished())
 	return nil
 }
 

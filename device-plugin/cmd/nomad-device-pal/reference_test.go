@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -18,7 +19,7 @@ import (
 
 var rewriteReference = flag.Bool("rewrite-reference", false, "write docs/reference/nomad-device-pal.md")
 
-// docs/reference/nomad-device-pal.md contains the -help texts of the commands.
+// docs/reference/nomad-device-pal.md lists the commands and their options, from their -help texts.
 func TestCommandReference(t *testing.T) {
 	const path = "../../../docs/reference/nomad-device-pal.md"
 	all := commands(cli.NewMockUi())
@@ -27,20 +28,23 @@ func TestCommandReference(t *testing.T) {
 	b.WriteString(`<!-- Written by go test ./device-plugin/cmd/nomad-device-pal -run TestCommandReference -rewrite-reference. -->
 # Commands of nomad-device-pal
 
-Nomad's client starts the plugin without arguments. These commands are for people who are logged in on the node. This
-page shows the output of ` + "`nomad-device-pal <command> -h`" + `.
+Nomad's client starts the plugin without arguments. These commands are for people who are logged in on the node;
+` + "`nomad-device-pal <command> -h`" + ` explains each.
 
+| command | does | options |
+|---|---|---|
 `)
-	for _, name := range names {
-		c, _ := all[name]()
-		fmt.Fprintf(&b, "* [%s](#%s): %s\n", name, name, c.Synopsis())
-	}
+	option := regexp.MustCompile(`(?m)^ +(-[a-z].*?)(?:  |$)`)
 	for _, name := range names {
 		c, _ := all[name]()
 		if !strings.Contains(c.Help(), "Usage: nomad-device-pal "+name) {
 			t.Errorf("%s: its help does not say how it is used: %q", name, c.Help())
 		}
-		fmt.Fprintf(&b, "\n## %s\n\n```text\n%s\n```\n", name, strings.ReplaceAll(c.Help(), "\t", "    "))
+		var options []string
+		for _, m := range option.FindAllStringSubmatch(c.Help(), -1) {
+			options = append(options, "`"+m[1]+"`")
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", name, c.Synopsis(), strings.Join(options, ", "))
 	}
 	if *rewriteReference {
 		if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {

@@ -57,7 +57,7 @@ const share = (part, all) => all ? `${(100 * part / all).toFixed(0)} %` : "–";
 const factor = n => n ? n.toFixed(2) : "";
 const long = s => s >= 7200 ? `${(s / 3600).toFixed(0)}h` : s >= 120 ? `${(s / 60).toFixed(0)}m` : `${(s ?? 0).toFixed(0)}s`;
 
-// meanings explains the columns; docs/operators/history.md has the details.
+// meanings explains the columns; docs/tasks/usage.md has the details.
 const meanings = stops => h("details", {}, h("summary", {}, "What the columns mean"), h("dl", {className: "facts"}, [
   ["Used", "the time from placement to end of each allocation, for each of its GPUs"], ["Failed", "the GPU hours of allocations that failed or were lost"],
   ["In vain", "the GPU hours that members held while other members of their gang were missing"], ["Idle", "the GPU hours in which held GPUs ran nothing for at least 15 minutes"],

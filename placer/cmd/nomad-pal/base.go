@@ -84,7 +84,7 @@ General Options:
 const outputOptions = `
 Output Options:
 
-  -json                    Print JSON, for jq. docs/reference/json.md lists the fields.
+  -json                    Print JSON, for jq. docs/reference/json.schema.json has the fields.
 `
 
 // flags returns a flag set with the general options and -json.

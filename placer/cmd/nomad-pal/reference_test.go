@@ -25,45 +25,42 @@ var rewriteReference = flag.Bool("rewrite-reference", false, "write docs/referen
 // shared are sections of the help that many commands have: the page shows each once.
 var shared = []string{"Job Options:", "Output Options:", "General Options:"}
 
-// docs/reference/nomad-pal.md is made from the commands' own -help.
+// docs/reference/nomad-pal.md lists the commands and their options, from their own -help.
 func TestCommandReference(t *testing.T) {
 	const path = "../../../docs/reference/nomad-pal.md"
-	var b, common strings.Builder
+	var b strings.Builder
 	b.WriteString(`<!-- Written by go test ./placer/cmd/nomad-pal -run TestCommandReference -rewrite-reference. -->
 # Commands of nomad-pal
 
-This page shows the output of ` + "`nomad-pal <command> -help`" + `. [Options that commands share](#shared-options) are at the end.
+` + "`nomad-pal <command> -help`" + ` explains a command, its options and examples. Exit codes: 0 done; 1 an error, and from ` + "`plan`" + ` "would start now", as
+from ` + "`nomad job plan`" + `; 2 the job can never start as it is; 3 no agent answers or none is active; 130 you interrupted the command.
 
+| command | does | options |
+|---|---|---|
 `)
-	for _, name := range names() {
-		fmt.Fprintf(&b, "* [%s](#%s): %s\n", name, strings.ReplaceAll(name, " ", "-"), synopsis(name))
-	}
-	seen := map[string]string{}
+	seen := map[string][]string{}
 	for _, name := range names() {
 		own := helpOf(t, name)
-		var has []string
+		var also []string
 		for _, title := range shared {
 			before, section, ok := strings.Cut(own, title+"\n")
 			if !ok {
 				continue
 			}
 			section, after := cutSection(section)
-			section = strings.Trim(section, "\n")
-			if first, twice := seen[title]; twice && first != section {
-				t.Errorf("%s: %q differs from that of other commands:\n%s", name, title, cmp.Diff(first, section))
-			} else if !twice {
-				seen[title] = section
-				fmt.Fprintf(&common, "\n```text\n%s\n\n%s\n```\n", title, section)
+			if first, twice := seen[title]; twice && !slices.Equal(first, options(section)) {
+				t.Errorf("%s: %q differs from that of other commands:\n%s", name, title, cmp.Diff(first, options(section)))
 			}
-			own = strings.TrimRight(before, "\n") + "\n\n" + after
-			has = append(has, strings.TrimSuffix(title, ":"))
+			seen[title] = options(section)
+			own = before + "\n" + after
+			also = append(also, strings.ToLower(strings.TrimSuffix(title, " Options:")))
 		}
-		fmt.Fprintf(&b, "\n## %s\n\n```text\n%s\n```\n", name, trimmedText(own))
-		if len(has) > 0 {
-			fmt.Fprintf(&b, "\nAlso takes: %s ([below](#shared-options)).\n", strings.Join(has, ", "))
-		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", name, synopsis(name), strings.Join(append(options(own), also...), ", "))
 	}
-	b.WriteString("\n## Shared options\n" + common.String())
+	b.WriteString("\nSeveral commands share these options:\n\n| | options |\n|---|---|\n")
+	for _, title := range shared {
+		fmt.Fprintf(&b, "| %s | %s |\n", strings.ToLower(strings.TrimSuffix(title, " Options:")), strings.Join(seen[title], ", "))
+	}
 	if *rewriteReference {
 		if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
 			t.Fatal(err)
@@ -78,21 +75,26 @@ This page shows the output of ` + "`nomad-pal <command> -help`" + `. [Options th
 	}
 }
 
+// options returns the options that a help text describes, as code.
+func options(help string) (all []string) {
+	for _, m := range regexp.MustCompile(`(?m)^  (-[a-z].*?)(?:  |$)`).FindAllStringSubmatch(help, -1) {
+		for option := range strings.SplitSeq(m[1], ", ") {
+			if name, value, ok := strings.Cut(option, "="); ok { // a default may follow the value
+				value, _, _ = strings.Cut(value, " ")
+				option = name + "=" + value
+			}
+			all = append(all, "`"+option+"`")
+		}
+	}
+	return all
+}
+
 // cutSection cuts a help text at the next section's title.
 func cutSection(text string) (section, after string) {
 	if at := regexp.MustCompile(`(?m)^\S`).FindStringIndex(text); at != nil {
 		return text[:at[0]], text[at[0]:]
 	}
 	return text, ""
-}
-
-// trimmedText is a text without tabs and spaces at the ends of its lines.
-func trimmedText(text string) string {
-	lines := strings.Split(strings.Trim(text, "\n"), "\n")
-	for i, l := range lines {
-		lines[i] = strings.TrimRight(strings.ReplaceAll(l, "\t", "    "), " ")
-	}
-	return strings.Join(lines, "\n")
 }
 
 func names() []string {

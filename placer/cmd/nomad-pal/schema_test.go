@@ -4,6 +4,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -44,10 +45,14 @@ var outputs = map[string]any{
 	"status": overview{}, "validate": validation{}, "version": versions{},
 }
 
-// docs/reference/json.md is made from the types of the outputs.
+// docs/reference/json.schema.json is made from the types of the outputs.
 func TestCommandReferenceOfJSON(t *testing.T) {
-	const path = "../../../docs/reference/json.md"
-	want := schemaPage(schemaOfAll(t))
+	const path = "../../../docs/reference/json.schema.json"
+	text, err := json.MarshalIndent(schemaOfAll(t), "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := string(text) + "\n"
 	if *rewriteReference {
 		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
 			t.Fatal(err)
@@ -62,7 +67,7 @@ func TestCommandReferenceOfJSON(t *testing.T) {
 	}
 }
 
-// The page has the output of each command that takes -json.
+// The schema has the output of each command that takes -json.
 func TestEveryOutputIsDescribed(t *testing.T) {
 	for name, command := range commands(t.Context(), streams{}) {
 		c, err := command()
@@ -104,6 +109,8 @@ func schemaOfAll(t *testing.T) *jsonschema.Schema {
 	}
 	all := &jsonschema.Schema{
 		Version: jsonschema.Version, Title: "What the commands of nomad-pal print with -json",
+		Description: "One property per command; events prints one value per line. Times are in RFC 3339, durations in nanoseconds unless the name has a unit. " +
+			"Later versions can add fields; those here keep their name and meaning.",
 		Type: "object", Properties: jsonschema.NewProperties(), Definitions: jsonschema.Definitions{},
 	}
 	of := map[string]reflect.Type{}
@@ -232,92 +239,6 @@ func (c comments) of(t reflect.Type, field string) string {
 		text = capital(text)
 	}
 	return text
-}
-
-// schemaPage is the schema as a page for people.
-func schemaPage(all *jsonschema.Schema) string {
-	var b strings.Builder
-	b.WriteString(`<!-- Written by go test ./placer/cmd/nomad-pal -run TestCommandReference -rewrite-reference. -->
-# The -json output of commands
-
-With ` + "`-json`" + `, a command prints one value; ` + "`events`" + ` prints one value per line. Read it with jq:
-` + "`nomad-pal status -json | jq .free`" + `. Times are in RFC 3339, and durations in nanoseconds unless the name has a unit.
-Later versions can add fields. The fields on this page keep their name and meaning.
-
-| command | prints |
-|---|---|
-`)
-	for p := all.Properties.Oldest(); p != nil; p = p.Next() {
-		fmt.Fprintf(&b, "| `%s` | %s |\n", p.Key, typeText(p.Value))
-	}
-	for _, name := range slices.Sorted(maps.Keys(all.Definitions)) {
-		d := all.Definitions[name]
-		fmt.Fprintf(&b, "\n## %s\n\n", name)
-		if d.Description != "" {
-			b.WriteString(d.Description + "\n\n")
-		}
-		b.WriteString("| field | type | meaning |\n|---|---|---|\n")
-		about := map[string]int{} // the number of fields that a comment is about
-		for p := d.Properties.Oldest(); p != nil; p = p.Next() {
-			about[p.Value.Description]++
-		}
-		for p := d.Properties.Oldest(); p != nil; p = p.Next() {
-			text := p.Value.Description
-			if about[text] == 1 {
-				text = meaning(p.Key, text)
-			}
-			if first, _, _ := strings.Cut(text, " "); !strings.Contains(first, "_") { // not a field's name
-				text = capital(text)
-			}
-			may := ""
-			if !slices.Contains(d.Required, p.Key) {
-				may = ", may be missing"
-			}
-			fmt.Fprintf(&b, "| `%s` | %s%s | %s |\n", p.Key, typeText(p.Value), may, strings.ReplaceAll(text, "|", `\|`))
-		}
-	}
-	return b.String()
-}
-
-// meaning is a field's comment without the field's name, which stands in the row before it:
-// "runs counts the jobs" becomes "Counts the jobs".
-func meaning(field, comment string) string {
-	about, ok := strings.CutPrefix(comment, field)
-	if !ok {
-		return comment
-	}
-	for verb, instead := range map[string]string{
-		": ": "", " is ": "", " are ": "", " has ": "", " reports whether ": "Whether ", " reports that ": "Reports that ", " counts ": "Counts ",
-		" lists ": "Lists ", " maps ": "Maps ", " describes ": "Describes ", " says ": "Says ", " keeps ": "Keeps ", " sums ": "Sums ",
-	} {
-		if rest, ok := strings.CutPrefix(about, verb); ok {
-			return instead + rest
-		}
-	}
-	return comment
-}
-
-func typeText(s *jsonschema.Schema) string {
-	name, isRef := strings.CutPrefix(s.Ref, "#/$defs/")
-	switch {
-	case isRef:
-		return fmt.Sprintf("[%s](#%s)", name, strings.ToLower(name))
-	case len(s.OneOf) > 0:
-		return typeText(s.OneOf[0]) + " or null"
-	case s.Type == "array":
-		return "list of " + typeText(s.Items)
-	case s.Type == "object" && s.AdditionalProperties != nil:
-		return "map of string to " + typeText(s.AdditionalProperties)
-	case len(s.Enum) > 0:
-		var all []string
-		for _, e := range s.Enum {
-			all = append(all, fmt.Sprintf("`%v`", e))
-		}
-		return strings.Join(all, ", ")
-	case s.Format == "date-time":
-		return "time"
-	}
-	return s.Type
 }
 
 // The commands print their values as JSON: of a cluster with running, waiting and unschedulable
