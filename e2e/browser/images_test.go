@@ -28,8 +28,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
 
-// shown are the pages in docs/img by name, each with a text that must be on it at every screen
-// width.
+// shown are the pages that make page-images takes pictures of, by name, each with a text that must
+// be on it at every screen width.
 var shown = []struct{ name, route, text string }{
 	{"overview", "#/", "Who waits, and why"},
 	{"gpus", "#/gpus", "Racks"},
@@ -51,7 +51,7 @@ var shown = []struct{ name, route, text string }{
 func TestImages(t *testing.T) {
 	dir := os.Getenv("PAGE_IMAGES")
 	if dir == "" {
-		t.Skip("skipped: writes docs/img (make page-images)")
+		t.Skip("skipped: takes pictures (make page-images)")
 	}
 	browser := chromium(t)
 	runs := inventedMonth(time.Now())
