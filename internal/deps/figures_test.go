@@ -69,22 +69,21 @@ func replayDate(t *testing.T) string {
 	return r.Date
 }
 
-// scaled returns the gangs per second of plain Nomad and of nomad-pal.
+// scaled returns the gangs per second of plain Nomad, and of nomad-pal for jobs with the gate.
 func scaled(t *testing.T, nodes int) string {
 	type way struct {
 		Gangs float64 `json:"gangs_per_s"`
 	}
 	var r struct {
 		Points []struct {
-			Nodes int
-			way
-			Plain way
+			Nodes        int
+			Plain, Gated way
 		}
 	}
 	results(t, "scale.json", &r)
 	for _, p := range r.Points {
 		if p.Nodes == nodes {
-			return fmt.Sprintf("%.0f | %.0f", p.Plain.Gangs, p.Gangs)
+			return fmt.Sprintf("%.0f | %.0f", p.Plain.Gangs, p.Gated.Gangs)
 		}
 	}
 	return fmt.Sprintf("a point of %d nodes in scale.json", nodes)
