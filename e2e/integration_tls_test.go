@@ -6,6 +6,7 @@ package e2e_test
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -60,14 +61,14 @@ func TestTLS(t *testing.T) {
 		}
 	})
 	t.Run("commands", func(t *testing.T) {
-		b.until("status answers with flags, and the placer works", func() string {
-			out, code := b.palAs(nothing, "status", "-address", b.Servers()[0].HTTPAddr(), "-ca-cert", files.CA, "-client-cert", files.Cert, "-client-key", files.Key)
+		b.until("status answers, and the placer works", func() string {
+			out, code := b.palAs(append(slices.Clone(nothing), "NOMAD_CACERT="+files.CA, "NOMAD_CLIENT_CERT="+files.Cert, "NOMAD_CLIENT_KEY="+files.Key), "status", "-address", b.Servers()[0].HTTPAddr())
 			if code != 0 || !strings.Contains(out, "8 free") {
 				return fmt.Sprintf("exit code %d: %s", code, out)
 			}
 			return ""
 		})
-		if out, code := b.palAs(nothing, "status", "-address", b.Servers()[0].HTTPAddr(), "-ca-cert", files.CA); code == 0 {
+		if out, code := b.palAs(append(slices.Clone(nothing), "NOMAD_CACERT="+files.CA), "status", "-address", b.Servers()[0].HTTPAddr()); code == 0 {
 			t.Errorf("without a certificate: %s", out)
 		}
 	})

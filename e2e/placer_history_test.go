@@ -59,7 +59,7 @@ func testHistory(t *testing.T, b *bed) {
 		}
 	}
 	b.purge("done", "fails", "halted")
-	out, code := b.pal("usage", "-json", "-by=class")
+	out, code := b.pal("history", "-json", "-by=class")
 	var usage []struct {
 		Of       []string `json:"of"`
 		GPUHours float64  `json:"gpu_hours"`
@@ -242,7 +242,7 @@ func (h *hours) compare() {
 		Runs     int     `json:"runs"`
 	}
 	h.until("all runs are in the history", func() string {
-		out, _ := h.pal("usage", "-json", "-by=namespace")
+		out, _ := h.pal("history", "-json", "-by=namespace")
 		if json.Unmarshal([]byte(out), &usage) != nil || len(usage) != 1 || usage[0].Runs < len(h.ends) {
 			return fmt.Sprintf("of %d runs: %s", len(h.ends), out)
 		}

@@ -121,7 +121,7 @@ func testPreempt(t *testing.T, b *bed) {
 	b.untilGPUs("low", 16)
 	b.purge("low")
 	b.until("both ends are recorded, with the gain and the cost of the stop", func() string {
-		out, _ := b.pal("usage", "-json", "-by=namespace")
+		out, _ := b.pal("history", "-json", "-by=namespace")
 		var usage []struct {
 			Runs, Stops int
 			Lost        float64 `json:"stops_lost_gpu_hours"`

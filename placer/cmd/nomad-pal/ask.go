@@ -152,11 +152,11 @@ func (b *base) protected(address, told string, published bool) error {
 	case err == nil || b.tokenPlain || cfg.SecretID == "" && cfg.HttpAuth == nil:
 		return nil
 	case published && cfg.TLSConfig.Insecure:
-		return fails(address, told, "leave out -tls-skip-verify, and give the CA of the agent's certificate (-ca-cert)", err)
+		return fails(address, told, "unset NOMAD_SKIP_VERIFY, and give the CA of the agent's certificate (NOMAD_CACERT)", err)
 	case strings.HasPrefix(address, "https:"):
-		return fails(address, told, "give the CA of the agent's certificate (-ca-cert) or, if you trust the address, set NOMAD_PAL_ADDR="+address, err)
+		return fails(address, told, "give the CA of the agent's certificate (NOMAD_CACERT) or, if you trust the address, set NOMAD_PAL_ADDR="+address, err)
 	}
-	return fails(address, told, "give the agent a certificate, or send the token unprotected (-pal-token-plain)", err)
+	return fails(address, told, "give the agent a certificate, or send the token unprotected (NOMAD_PAL_TOKEN_PLAIN=true)", err)
 }
 
 // redirected decides whether a request follows the redirect of a standby agent to the active one,

@@ -40,9 +40,8 @@ type base struct {
 	io      streams
 
 	connect                        api.Config // only what options set
-	tls                            api.TLSConfig
 	namespace, storage, palAddress string
-	noColor, json                  bool
+	json                           bool
 	// ofJob reports whether the region comes from the jobspec.
 	ofJob bool
 	// tokenPlain reports whether the token may be sent to the agent unencrypted.
@@ -63,22 +62,15 @@ General Options:
   -region=<region>         The region to forward to, NOMAD_REGION by default.
   -namespace=<namespace>   The namespace of jobs, NOMAD_NAMESPACE or "default" by default.
   -token=<token>           The ACL token, NOMAD_TOKEN by default.
-  -ca-cert=<path>, -ca-path=<path>
-                           The CA of Nomad's certificate, NOMAD_CACERT and
-                           NOMAD_CAPATH by default.
-  -client-cert=<path>, -client-key=<path>
-                           NOMAD_CLIENT_CERT and NOMAD_CLIENT_KEY by default.
-  -tls-server-name=<name>  NOMAD_TLS_SERVER_NAME by default.
-  -tls-skip-verify         Accept any certificate; NOMAD_SKIP_VERIFY by default.
-  -no-color                Default: colour on a terminal, unless NO_COLOR is set.
   -pal-namespace=<ns>      The namespace of the placer's variables, "default" by default.
   -pal-address=<addr>      The HTTP API of the placer's agent, NOMAD_PAL_ADDR by default; without
                            both, the address that the agent publishes in Nomad.
-  -pal-token-plain         Send your token to the agent even over an unencrypted connection, or
-                           without verifying the agent. Default: NOMAD_PAL_TOKEN_PLAIN. Without this
-                           option, the token is sent only over loopback, over HTTPS to an address that
-                           you name, and over HTTPS to a published address whose certificate -ca-cert
-                           or -ca-path verifies.
+
+Nomad's other environment variables apply as to nomad's own commands: NOMAD_CACERT, NOMAD_CAPATH,
+NOMAD_CLIENT_CERT, NOMAD_CLIENT_KEY, NOMAD_TLS_SERVER_NAME, NOMAD_SKIP_VERIFY and NOMAD_HTTP_AUTH.
+NO_COLOR=1 switches colours off. Your token is sent to the agent only over loopback, over HTTPS to an
+address that you name, and over HTTPS to a published address whose certificate NOMAD_CACERT or
+NOMAD_CAPATH verifies; with NOMAD_PAL_TOKEN_PLAIN=true, over any connection.
 `
 
 const outputOptions = `
@@ -94,20 +86,15 @@ func (b *base) flags(name string) *flag.FlagSet {
 	fs.SetOutput(io.Discard)
 	for flagName, to := range map[string]*string{
 		"address": &b.connect.Address, "region": &b.connect.Region, "namespace": &b.namespace, "token": &b.connect.SecretID,
-		"ca-cert": &b.tls.CACert, "ca-path": &b.tls.CAPath, "client-cert": &b.tls.ClientCert, "client-key": &b.tls.ClientKey,
-		"tls-server-name": &b.tls.TLSServerName, "pal-namespace": &b.storage,
+		"pal-namespace": &b.storage,
 	} {
 		fs.StringVar(to, flagName, "", "")
 	}
-	for flagName, to := range map[string]*bool{
-		"tls-skip-verify": &b.tls.Insecure, "no-color": &b.noColor, "json": &b.json,
-	} {
-		fs.BoolVar(to, flagName, false, "")
-	}
+	fs.BoolVar(&b.json, "json", false, "")
 	b.namespace = usualNamespace()
 	fs.StringVar(&b.palAddress, "pal-address", os.Getenv("NOMAD_PAL_ADDR"), "")
 	plain, err := strconv.ParseBool(os.Getenv("NOMAD_PAL_TOKEN_PLAIN"))
-	fs.BoolVar(&b.tokenPlain, "pal-token-plain", err == nil && plain, "")
+	b.tokenPlain = err == nil && plain
 	return fs
 }
 
@@ -250,7 +237,7 @@ func usualNamespace() string { return cmp.Or(api.DefaultConfig().Namespace, api.
 // config returns how to connect to Nomad. Options take precedence over Nomad's environment
 // variables.
 func (b *base) config() *api.Config {
-	b.connect.TLSConfig = &b.tls
+	b.connect.TLSConfig = &api.TLSConfig{}
 	return nomad.Config(b.connect)
 }
 

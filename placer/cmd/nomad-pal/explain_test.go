@@ -489,7 +489,8 @@ func TestTerminal(t *testing.T) {
 		return strings.Contains(out, "waits-"+long) && strings.Contains(out, "running")
 	})
 	for _, args := range [][]string{{"explain", long}, {"explain", "waits-" + long}, {"explain", alloc.NodeName}, {"explain", alloc.ID}, {"status"}, {"queue"}, {"gpus"}, {"plan", c.job("default", "p-"+long, 1)}} {
-		_, out, _ := c.seen(append([]string{args[0], "-no-color"}, args[1:]...)...)
+		t.Setenv("NO_COLOR", "1")
+		_, out, _ := c.seen(args...)
 		for line := range strings.Lines(out) {
 			if n := len([]rune(strings.TrimRight(line, "\n"))); n > 80 {
 				t.Errorf("%v: %d columns: %s", args, n, line)
@@ -498,6 +499,7 @@ func TestTerminal(t *testing.T) {
 		if strings.Contains(out, "\x1b") || out == "" {
 			t.Errorf("%v: %q", args, out)
 		}
+		t.Setenv("NO_COLOR", "")
 		if _, out, _ := c.seen(args...); strings.HasPrefix(args[0], "explain") && !strings.HasPrefix(out, "\x1b[1m") {
 			t.Errorf("%v has no colour: %q", args, out)
 		}

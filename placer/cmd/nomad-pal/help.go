@@ -103,7 +103,7 @@ var ofNomad = map[string]string{
 // ofSlurm maps commands of Slurm and of other tools to commands of nomad-pal.
 var ofSlurm = map[string]string{
 	"sbatch": "run", "submit": "run", "srun": "shell", "salloc": "shell", "scancel": "cancel", "kill": "cancel", "delete": "cancel",
-	"sinfo": "gpus", "nodes": "gpus", "sstat": "gpus", "nvidia-smi": "gpus", "top": "gpus", "watch": "gpus", "squeue": "queue", "sprio": "queue", "sacct": "history", "sreport": "usage",
+	"sinfo": "gpus", "nodes": "gpus", "sstat": "gpus", "nvidia-smi": "gpus", "top": "gpus", "watch": "gpus", "squeue": "queue", "sprio": "queue", "sacct": "history", "sreport": "history", "usage": "history",
 	"sshare": "status", "list": "status", "ls": "status", "jobs": "status", "ps": "status", "sacctmgr": "status", "scontrol": "explain", "show": "explain", "describe": "explain", "sdiag": "doctor", "failures": "events",
 }
 
@@ -178,7 +178,7 @@ func remedyTLS(err error) string {
 	case invalid.Cert != nil && invalid.Reason == x509.Expired:
 		return "renew its certificate, and make the server load the new one; or, if the certificate is still valid, correct this machine's clock"
 	case errors.As(err, new(x509.UnknownAuthorityError)):
-		return "give the CA of its certificate (-ca-cert)"
+		return "give the CA of its certificate (NOMAD_CACERT)"
 	case errors.As(err, new(x509.HostnameError)):
 		return "use a name in the address for which the certificate is valid"
 	case strings.Contains(text, "server gave HTTP response to HTTPS client"):
@@ -186,7 +186,7 @@ func remedyTLS(err error) string {
 	case strings.Contains(text, "Client sent an HTTP request to an HTTPS server"):
 		return "write https:// in the address, because the server uses TLS"
 	case op != nil && op.Op == "remote error":
-		return "use a certificate that the server accepts (-client-cert, -client-key)"
+		return "use a certificate that the server accepts (NOMAD_CLIENT_CERT, NOMAD_CLIENT_KEY)"
 	}
 	return ""
 }

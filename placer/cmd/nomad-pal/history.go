@@ -6,7 +6,6 @@ package main
 import (
 	"encoding/csv"
 	"errors"
-	"flag"
 	"fmt"
 	"iter"
 	"net/url"
@@ -20,21 +19,26 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-const historyFilters = `
+var helpHistory = help("history [options]", `
+Lists runs of jobs with GPUs, also ended runs, the last submitted first, as Slurm's
+sacct does. With -by, adds up GPU hours, as sreport does. The agent keeps the runs in its
+database: see the history block of its configuration. Runs from the time before this block
+was set are missing.
+
+History Options:
+
   -since=<time>            Start: a duration before now such as 7d or 12h, a day such as
                            2026-11-01, or a time such as 2026-11-01T08:00:00Z.
   -until=<time>            End, in the same forms.
   -namespace=<namespace>   Only this namespace. Default: all that the token may see.
   -user=<user>, -class=<class>, -model=<model>
-                           Only runs with this user, class or model.`
-
-var helpHistory = help("history [options]", `
-Lists runs of jobs with GPUs, also ended runs, the last submitted first, as Slurm's
-sacct does. The agent keeps the runs in its database: see the history block of its
-configuration. Runs from the time before this block was set are missing.
-
-History Options:
-`+historyFilters+`
+                           Only runs with this user, class or model.
+  -by=<columns>            Instead of runs, print sums by one or several of these, separated by commas:
+                           `+strings.Join(accounting.Columns(), ", ")+`. They count whole
+                           UTC days. "failed" are the GPU hours of allocations that failed or were lost, "in
+                           vain" those held while other members of the gang were missing, "idle" those in which
+                           the GPU is known to have been idle. "saved" are the additional GPU hours predicted
+                           for packed placement. "stops" to "sooner" are as below.
   -state=<state>           Only runs in this state: pending, running, complete, failed,
                            stopped or unknown. Several, separated by commas, match any.
   -job=<job>               Only jobs whose ids start with this text.
@@ -50,6 +54,8 @@ History Options:
 `, examples(
 	"What failed in the last day?", "nomad-pal history -since 1d -state failed",
 	"All runs of a month, for a spreadsheet:", "nomad-pal history -since 2026-11-01 -until 2026-12-01 -limit 0 -csv",
+	"Who used the GPUs this month?", "nomad-pal history -by namespace,user -since 2026-11-01",
+	"GPU hours by month and model:", "nomad-pal history -by month,model",
 ), exitCodes, outputOptions, generalOptions)
 
 // runColumn is a column of history.
@@ -154,17 +160,10 @@ func runColumnNames() []string {
 	return each(runColumns(), func(c runColumn) string { return c.name })
 }
 
-// historyOptions are the options that history and usage share.
+// historyOptions are the options that apply to runs and to sums.
 type historyOptions struct {
 	since, until, user, class, model string
 	csv                              bool
-}
-
-func (o *historyOptions) add(fs *flag.FlagSet) {
-	for name, to := range map[string]*string{"since": &o.since, "until": &o.until, "user": &o.user, "class": &o.class, "model": &o.model} {
-		fs.StringVar(to, name, "", "")
-	}
-	fs.BoolVar(&o.csv, "csv", false, "")
 }
 
 // query returns the parameters of the request to the agent.
@@ -210,7 +209,11 @@ func timeOf(text string, now time.Time) (time.Time, error) {
 func runHistory(b *base, args []string) int {
 	fs := b.flags("history")
 	var o historyOptions
-	o.add(fs)
+	for name, to := range map[string]*string{"since": &o.since, "until": &o.until, "user": &o.user, "class": &o.class, "model": &o.model} {
+		fs.StringVar(to, name, "", "")
+	}
+	fs.BoolVar(&o.csv, "csv", false, "")
+	by := fs.String("by", "", "")
 	states, job := fs.String("state", "", ""), fs.String("job", "", "")
 	limit := fs.Int("limit", 50, "")
 	columns := fs.String("columns", "", "")
@@ -221,6 +224,9 @@ func runHistory(b *base, args []string) int {
 	q, err := o.query(b, now)
 	if err != nil {
 		return b.fail(err)
+	}
+	if b.given("by") {
+		return b.sums(q, *by, o.csv)
 	}
 	chosen, err := chosenColumns(*columns, o.csv)
 	if err != nil {
@@ -369,92 +375,4 @@ func printRunsCSV(b *base, parts iter.Seq2[[]accounting.Run, error], columns []r
 		}
 	}
 	return 0
-}
-
-var helpUsage = help("usage [options]", `
-Adds up who used how many GPU hours, how many hours were wasted, and how long jobs
-waited, by whole UTC days, as Slurm's sreport does. The columns: failed, GPU hours of allocations
-that failed or were lost; in vain, GPU hours held while other members of the gang were
-missing; idle, GPU hours in which the GPU is known to have been idle; saved, the
-additional GPU hours predicted for packed placement; stops, how often jobs were stopped
-for others; lost, the GPU hours that these stops cost (restarts, and work since the last
-checkpoint); sooner, by how many hours jobs got GPUs earlier because others were
-stopped for them.
-
-Usage Options:
-`+historyFilters+`
-  -by=<columns>            Group by one or several of these, separated by commas:
-                           `+strings.Join(accounting.Columns(), ", ")+`. Default: namespace,user.
-  -csv                     Print CSV.
-`, examples(
-	"Who used the GPUs this month?", "nomad-pal usage -since 2026-11-01",
-	"GPU hours by month and model:", "nomad-pal usage -by month,model",
-), exitCodes, outputOptions, generalOptions)
-
-func runUsage(b *base, args []string) int {
-	fs := b.flags("usage")
-	var o historyOptions
-	o.add(fs)
-	by := fs.String("by", "namespace,user", "")
-	if _, ok := b.parse(fs, args, 0); !ok {
-		return 1
-	}
-	q, err := o.query(b, time.Now())
-	if err != nil {
-		return b.fail(err)
-	}
-	columns := splitList(*by)
-	for _, c := range columns {
-		if !slices.Contains(accounting.Columns(), c) {
-			return b.fail(fmt.Errorf("-by: %q is none of %s", c, strings.Join(accounting.Columns(), ", ")))
-		}
-	}
-	q.Set("by", strings.Join(columns, ","))
-	s, err := b.ask()
-	if err != nil {
-		return b.fail(err)
-	}
-	usage := []accounting.Usage{}
-	if err := s.get("/v1/usage", q, &usage); err != nil {
-		return b.fail(err)
-	}
-	if o.csv {
-		printUsageCSV(b, usage, columns)
-		return s.close(0)
-	}
-	return s.close(b.show(usage, func() { printUsage(b, usage, columns) }))
-}
-
-func usageCells(u accounting.Usage) []string {
-	hours := func(h float64) string { return strconv.FormatFloat(h, 'f', 2, 64) }
-	return []string{hours(u.GPUHours), hours(u.FailedGPUHours), hours(u.HeldInVainGPUHours), hours(u.IdleGPUHours), hours(u.SavedGPUHours),
-		strconv.FormatInt(u.Runs, 10), strconv.FormatInt(u.Failed, 10), hours(u.WaitedHours),
-		strconv.FormatInt(u.Stops, 10), hours(u.StopsLostGPUHours), hours(u.StopsSavedHours)}
-}
-
-func printUsage(b *base, usage []accounting.Usage, columns []string) {
-	if len(usage) == 0 {
-		b.printf("No usage.\n")
-		return
-	}
-	titles := each(columns, func(c string) any { return strings.ToUpper(c[:1]) + c[1:] })
-	rows := []string{row(append(titles, "GPU hours", "Failed", "In vain", "Idle", "Saved", "Runs", "Failed runs", "Waited (h)", "Stops", "Lost", "Sooner (h)")...)}
-	for _, u := range usage {
-		cells := slices.Concat(u.Of, usageCells(u))
-		rows = append(rows, row(each(cells, func(c string) any { return c })...))
-	}
-	b.table(rows)
-}
-
-// printUsageCSV prints usage as CSV, and ignores errors of the writer, because [quoting] keeps
-// them.
-func printUsageCSV(b *base, usage []accounting.Usage, columns []string) {
-	w := csv.NewWriter(b.io.out)
-	defer w.Flush()
-	_ = w.Write(append(slices.Clone(columns), "gpu_hours", "failed_gpu_hours", "held_in_vain_gpu_hours", "idle_gpu_hours", "saved_gpu_hours", "runs", "failed", "waited_hours",
-		"stops", "stops_lost_gpu_hours", "stops_saved_wait_hours"))
-	for _, u := range usage {
-		of := each(u.Of, func(text string) string { return csvCell(text) })
-		_ = w.Write(append(of, usageCells(u)...))
-	}
 }

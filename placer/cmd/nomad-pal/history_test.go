@@ -62,10 +62,10 @@ func TestHistoryAndUsage(t *testing.T) {
 		"history -job=none": `^No runs\.\n$`,
 		"history -limit=1":  `The last run; -limit 0 shows all\.\n$`,
 		"history -since=1h -until=2100-01-01 -job=train": `default/train`,
-		"history -until=1h":          `^No runs\.\n$`,
-		"usage":                      `(?m)^Namespace +User +GPU hours +Failed +In vain +Idle +Saved +Runs +Failed runs +Waited \(h\) +Stops +Lost +Sooner \(h\)\ndefault +- +\d`,
-		"usage -by=model,class -csv": `^model,class,gpu_hours,failed_gpu_hours,held_in_vain_gpu_hours,idle_gpu_hours,saved_gpu_hours,runs,failed,waited_hours,stops,stops_lost_gpu_hours,stops_saved_wait_hours\nNVIDIA H200,B,`,
-		"usage -user=nobody":         `^No usage\.\n$`,
+		"history -until=1h":             `^No runs\.\n$`,
+		"history -by=namespace,user":    `(?m)^Namespace +User +GPU hours +Failed +In vain +Idle +Saved +Runs +Failed runs +Waited \(h\) +Stops +Lost +Sooner \(h\)\ndefault +- +\d`,
+		"history -by=model,class -csv":  `^model,class,gpu_hours,failed_gpu_hours,held_in_vain_gpu_hours,idle_gpu_hours,saved_gpu_hours,runs,failed,waited_hours,stops,stops_lost_gpu_hours,stops_saved_wait_hours\nNVIDIA H200,B,`,
+		"history -by=user -user=nobody": `^No runs\.\n$`,
 	} {
 		if code, out, err := c.does(strings.Fields(args)...); code != 0 || !regexp.MustCompile(want).MatchString(out) {
 			t.Errorf("%s: %d\n%s%s", args, code, out, err)
@@ -88,7 +88,8 @@ func TestHistoryAndUsage(t *testing.T) {
 		"history -csv -json":                      "-csv cannot be combined with -json",
 		"history -limit=-1":                       "-limit -1 is negative",
 		"simulate -from-history -since=yesterday": "-since yesterday: is not a duration such as 7d",
-		"usage -by=color":                         `-by: "color" is none of namespace, user, class, model, day, month`,
+		"history -by=user -limit=3":               "-by cannot be combined with -limit",
+		"history -by=color":                       `-by: "color" is none of namespace, user, class, model, day, month`,
 	} {
 		if code, _, err := c.does(strings.Fields(args)...); code != 1 || !strings.Contains(err, want) {
 			t.Errorf("%s: %d %s", args, code, err)
@@ -100,7 +101,7 @@ func TestHistoryAndUsage(t *testing.T) {
 func TestNoHistory(t *testing.T) {
 	c := newCluster(t)
 	c.agent("", atAnyPort)
-	if code, _, err := c.does("usage"); code != 1 || !strings.Contains(err, `this agent keeps no history: its configuration lacks history { database = "…" }`) {
+	if code, _, err := c.does("history", "-by=user"); code != 1 || !strings.Contains(err, `this agent keeps no history: its configuration lacks history { database = "…" }`) {
 		t.Errorf("%d %s", code, err)
 	}
 }
@@ -114,7 +115,7 @@ func TestHistoryOutOfReach(t *testing.T) {
 	c := newCluster(t)
 	c.agent("", atAnyPort+fmt.Sprintf("history {\n  database = %q\n}\n", filepath.Join(file, "history.db")))
 	c.until("the error says where the cause is told", func() bool {
-		code, _, said := c.does("usage")
+		code, _, said := c.does("history", "-by=user")
 		if strings.Contains(said, "no agent answers") {
 			t.Fatalf("%d %s", code, said)
 		}

@@ -43,7 +43,7 @@ var withoutAgent = map[string]string{
 
 // needAgent are the commands that need an agent.
 var needAgent = map[string]string{
-	"plan": "plan JOB", "explain": "explain train", "status": "status", "queue": "queue", "events": "events", "history": "history", "usage": "usage", "hold": "hold train", "requeue": "requeue train", "priority": "priority train 5", "shell": "shell true",
+	"plan": "plan JOB", "explain": "explain train", "status": "status", "queue": "queue", "events": "events", "history": "history", "hold": "hold train", "requeue": "requeue train", "priority": "priority train 5", "shell": "shell true",
 }
 
 // Without an agent, a command that needs one says so in one line, with the addresses that it tried
@@ -248,7 +248,7 @@ func TestTokenTravelsProtected(t *testing.T) {
 				if trap.first != "" {
 					t.Errorf("%s, %v: got the token before it was known to be an agent", name, args)
 				}
-				if token[1] != "" && !of.goes && args[0] == "queue" && !strings.Contains(said, "your token would cross the network in plain text: give the agent a certificate, or send the token unprotected (-pal-token-plain)") {
+				if token[1] != "" && !of.goes && args[0] == "queue" && !strings.Contains(said, "your token would cross the network in plain text: give the agent a certificate, or send the token unprotected (NOMAD_PAL_TOKEN_PLAIN=true)") {
 					t.Errorf("%s: %s", name, said)
 				}
 			}
@@ -411,39 +411,46 @@ func TestTLSIsExplained(t *testing.T) {
 		t.Cleanup(s.Close)
 	}
 	expired, old := expiredServer(t)
-	trust, notFound := []string{"-ca-cert", ca}, regexp.MustCompile(`\b404\b`) // not a part of a port
+	trust, notFound := map[string]string{"NOMAD_CACERT": ca}, regexp.MustCompile(`\b404\b`) // not a part of a port
 	for _, of := range []struct {
 		address string
-		options []string
+		env     map[string]string
 		says    string // "" if the server answers
 	}{
-		{secure.URL, nil, "give the CA of its certificate (-ca-cert)"},
+		{secure.URL, nil, "give the CA of its certificate (NOMAD_CACERT)"},
 		{secure.URL, trust, ""},
 		{strings.Replace(secure.URL, "127.0.0.1", "localhost", 1), trust, "use a name in the address for which the certificate is valid"},
 		{strings.Replace(plain.URL, "http:", "https:", 1), trust, "write http:// in the address, because the server does not use TLS"},
 		{plain.URL, nil, ""},
 		{strings.Replace(secure.URL, "https:", "http:", 1), nil, "write https:// in the address, because the server uses TLS"},
-		{strict.URL, trust, "use a certificate that the server accepts (-client-cert, -client-key)"},
-		{strict.URL, []string{"-ca-cert", ca, "-client-cert", cert, "-client-key", key}, ""},
-		{expired, []string{"-ca-cert", old}, "renew its certificate, and make the server load the new one"},
+		{strict.URL, trust, "use a certificate that the server accepts (NOMAD_CLIENT_CERT, NOMAD_CLIENT_KEY)"},
+		{strict.URL, map[string]string{"NOMAD_CACERT": ca, "NOMAD_CLIENT_CERT": cert, "NOMAD_CLIENT_KEY": key}, ""},
+		{expired, map[string]string{"NOMAD_CACERT": old}, "renew its certificate, and make the server load the new one"},
 	} {
+		for _, name := range []string{"NOMAD_CACERT", "NOMAD_CLIENT_CERT", "NOMAD_CLIENT_KEY"} {
+			t.Setenv(name, of.env[name])
+		}
 		for _, server := range []string{"-pal-address", "-address"} {
 			for _, command := range []string{"queue", "doctor"} {
-				_, out, said := c.does(append([]string{command, server, of.address}, of.options...)...)
+				_, out, said := c.does(command, server, of.address)
 				text := out + said
 				if reached := notFound.MatchString(text) || strings.Contains(text, "does not serve this request"); reached != (of.says == "") || !strings.Contains(text, of.says) {
-					t.Errorf("%s %s %s %v: %s", command, server, of.address, of.options, text)
+					t.Errorf("%s %s %s %v: %s", command, server, of.address, of.env, text)
 				}
 			}
 		}
 	}
 	host, _ := os.Hostname()
 	c.beat(store.Heartbeat{Agent: host + "/1", Since: time.Now(), Worked: time.Now(), Address: strings.Replace(secure.URL, "127.0.0.1", "0.0.0.0", 1)})
-	if _, _, said := c.does("queue", "-token", "secret", "-tls-skip-verify"); !strings.Contains(said, "leave out -tls-skip-verify, and give the CA of the agent's certificate (-ca-cert)") {
+	t.Setenv("NOMAD_CACERT", "")
+	t.Setenv("NOMAD_SKIP_VERIFY", "true")
+	if _, _, said := c.does("queue", "-token", "secret"); !strings.Contains(said, "unset NOMAD_SKIP_VERIFY, and give the CA of the agent's certificate (NOMAD_CACERT)") {
 		t.Errorf("a published address, not verified: %s", said)
 	}
 	const advertise = "set NOMAD_PAL_ADDR, or http { advertise } in the agent's configuration, to an address for which the agent's certificate is valid"
-	if _, _, said := c.does("queue", "-token", "secret", "-ca-cert", ca); !strings.Contains(said, advertise) {
+	t.Setenv("NOMAD_CACERT", ca)
+	t.Setenv("NOMAD_SKIP_VERIFY", "")
+	if _, _, said := c.does("queue", "-token", "secret"); !strings.Contains(said, advertise) {
 		t.Errorf("a published address that the certificate does not name: %s", said)
 	}
 	if _, _, said := c.does("queue", "-pal-address", "ftp://127.0.0.1"); !strings.Contains(said, "is not a URL; example: http://127.0.0.1:8090") {

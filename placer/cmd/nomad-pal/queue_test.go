@@ -191,7 +191,7 @@ func TestJobsOnTerminal(t *testing.T) {
 	}
 	for _, listed := range [][]model.JobStatus{jobs, jobs[:1]} {
 		var out bytes.Buffer
-		b := base{noColor: true, io: streams{out: &out, terminal: true}}
+		b := base{io: streams{out: &out, terminal: true}}
 		b.printJobs(listed, now)
 		text := out.String()
 		for line := range strings.Lines(text) {
@@ -240,7 +240,7 @@ func TestManyColumnsOnTerminal(t *testing.T) {
 		{[]model.JobStatus{run, run}, []string{"nightly-evaluation/periodic-  ", "1796031720", "Submitted", "Class", "    needs 1 GPU; the cluster has none that match\n"}},
 	} {
 		var out bytes.Buffer
-		b := base{noColor: true, io: streams{out: &out, terminal: true}}
+		b := base{io: streams{out: &out, terminal: true}}
 		b.printJobs(tc.jobs, now)
 		for line := range strings.Lines(out.String()) {
 			if textWidth(strings.TrimRight(line, "\n")) > columns {

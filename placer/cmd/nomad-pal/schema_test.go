@@ -37,7 +37,7 @@ import (
 // outputs are the values that commands print with -json.
 var outputs = map[string]any{
 	"classify": classified{}, "doctor": []query.Check{}, "events": placer.Event{},
-	"explain": explained{}, "gpus": []query.GPU{}, "history": []accounting.Run{}, "usage": []accounting.Usage{}, "plan": planned{},
+	"explain": explained{}, "gpus": []query.GPU{}, "history": []accounting.Run{}, "history -by": []accounting.Usage{}, "plan": planned{},
 	"profile build": []groupSummary{}, "profile import": imported{}, "profile show": []groupSummary{},
 	"quarantine": map[string]failure.Quarantine{}, "quarantine -lift": []string{}, "queue": []model.JobStatus{},
 	"hold": []controlled{}, "requeue": []controlled{}, "priority": []controlled{},

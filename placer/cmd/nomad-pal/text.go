@@ -82,10 +82,10 @@ type painted struct {
 
 func (p painted) String() string { return p.text }
 
-// colored reports whether to use colours. A terminal gets colours unless -no-color
-// or NO_COLOR is set, or TERM is "dumb".
+// colored reports whether to use colours. A terminal gets colours unless NO_COLOR
+// is set, or TERM is "dumb".
 func (b *base) colored() bool {
-	return !b.noColor && b.io.terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+	return b.io.terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 }
 
 // paint quotes a text, and marks it with the runes of styles.

@@ -29,7 +29,7 @@ high_availability {
   enabled = true
 }
 
-# Records what ran, for nomad-pal history and nomad-pal usage. Agents on several machines need a
+# Records what ran, for nomad-pal history. Agents on several machines need a
 # shared database, "postgres://…"; with a file, the second agent refuses to start.
 history {
   database = "/var/lib/nomad-pal/history.db"
