@@ -76,7 +76,7 @@ func testHistory(t *testing.T, b *bed) {
 		t.Errorf("usage says %v GPU hours in %d runs of classes %q, Nomad's clients ran %v\n%s", got, runs, classes, want, out)
 	}
 	b.says("history -columns=job,state", "default/done", "default/fails", "default/halted")
-	b.says("simulate -quiet -json -from-history -since=1d", `"id": "default/done@`, `"id": "default/fails@`, `"id": "default/halted@`)
+	b.says("simulate -json -from-history -since=1d", `"id": "default/done@`, `"id": "default/fails@`, `"id": "default/halted@`)
 }
 
 // gpuHours are an allocation's GPU hours from its placement to the end of its task, according to

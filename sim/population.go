@@ -17,8 +17,6 @@ import (
 type Population struct {
 	Nodes, GPUsPerNode int
 	Scores             [][pal.NumClasses]pal.PMScore
-	// RackNodes is the number of nodes per rack; 0 means racks are unknown.
-	RackNodes int
 }
 
 // DrawGPUs draws a cluster of whole GPUs from the published quantiles; the same seed gives the
@@ -69,9 +67,6 @@ func (p Population) PalNodes(o profile.Options) ([]pal.Node, error) {
 		}
 		nodes[n] = pal.Node{ID: fmt.Sprintf("node-%d", n), Name: fmt.Sprintf("node-%d", n), Datacenter: "dc1",
 			Groups: []pal.DeviceGroup{{Name: "nvidia/gpu/sim", GPUs: group}}}
-		if p.RackNodes > 0 {
-			nodes[n].Rack = fmt.Sprintf("rack-%d", n/p.RackNodes)
-		}
 	}
 	return nodes, nil
 }

@@ -41,18 +41,6 @@ type text struct {
 // Path returns the name of the key with its block, as in "queue.order".
 func (k Key) Path() string { return strings.TrimPrefix(k.Block+"."+k.Name, ".") }
 
-// Flag returns the key's name as a command-line flag.
-func (k Key) Flag() string { return strings.ReplaceAll(k.Name, "_", "-") }
-
-// Bool reports whether the key is a boolean.
-func (k Key) Bool() bool {
-	if k.field == nil {
-		return false
-	}
-	_, ok := k.field(&Config{}).(*bool)
-	return ok
-}
-
 // Set sets the key to a value. The value has the same form as in a configuration file, but without
 // quotes.
 func (k Key) Set(c *Config, value string) error {

@@ -16,7 +16,7 @@ import (
 )
 
 func command() simulate.Command {
-	return simulate.Command{ReadTrace: published.ReadFile, Policies: baselines.More(), Past: func(string, string) ([]accounting.Run, error) {
+	return simulate.Command{ReadTrace: published.ReadFile, Policies: baselines.More(), Past: func(string) ([]accounting.Run, error) {
 		return nil, errors.New("this program asks no agent; use nomad-pal simulate -from-history")
 	}}
 }

@@ -18,7 +18,7 @@ func TestCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	if code := command().Run([]string{"-quiet", "-trace", path, "-policy", "clairvoyant"}, &out, &out); code != 0 || !strings.Contains(out.String(), "policy clairvoyant, 64 GPUs") {
+	if code := command().Run([]string{"-trace", path, "-policy", "clairvoyant"}, &out, &out); code != 0 || !strings.Contains(out.String(), "policy clairvoyant, 64 GPUs") {
 		t.Errorf("%d: %s", code, out.String())
 	}
 }

@@ -12,12 +12,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// leastMTBF and leastRendezvous are the minimums of -mtbf and -rendezvous. With smaller values,
-// GPUs fail or gangs give up so often that the simulation might never end.
-const (
-	leastMTBF       = time.Hour
-	leastRendezvous = 10 * time.Second
-)
+// leastMTBF is the minimum of -mtbf. With a smaller value, GPUs fail so often that the simulation
+// might never end.
+const leastMTBF = time.Hour
+
+// repair is the mean time to repair a GPU.
+const repair = 12 * time.Hour
 
 // ofNomad reports whether the cluster to simulate is read from Nomad.
 func (o *options) ofNomad() bool { return o.fromNomad || o.fromHistory }
@@ -29,8 +29,8 @@ func (o *options) check() error {
 		return errors.New("-from-nomad cannot be combined with -trace")
 	case o.fromHistory && (o.fromNomad || o.trace != ""):
 		return errors.New("-from-history cannot be combined with -from-nomad or -trace")
-	case !o.fromHistory && (o.since != "" || o.until != ""):
-		return errors.New("-since and -until can be used only with -from-history")
+	case !o.fromHistory && o.since != "":
+		return errors.New("-since can be used only with -from-history")
 	}
 	if err := o.checkNumbers(); err != nil {
 		return err
@@ -48,27 +48,21 @@ func (o *options) checkNumbers() error {
 		return errors.New("-nodes and -gpus-per-node must be positive")
 	case o.nodes > pal.MaxGPUs/o.gpusPerNode:
 		return fmt.Errorf("-nodes %d with -gpus-per-node %d are more than %d GPUs", o.nodes, o.gpusPerNode, pal.MaxGPUs)
-	case o.rackNodes < 0:
-		return fmt.Errorf("-rack-nodes %d must not be negative", o.rackNodes)
 	case o.outliers < -1:
 		return fmt.Errorf("-outliers %d is neither -1 nor a number of GPUs", o.outliers)
 	case !(o.load > 0) || math.IsInf(o.load, 1):
 		return fmt.Errorf("-load %v is not a positive number", o.load)
 	case o.mtbf > 0 && o.mtbf < leastMTBF:
 		return fmt.Errorf("-mtbf %v is below %v: no job could finish", o.mtbf, leastMTBF)
-	case o.rendezvous > 0 && o.rendezvous < leastRendezvous:
-		return fmt.Errorf("-rendezvous %v is below %v: no program gives up so soon", o.rendezvous, leastRendezvous)
 	case o.jobs <= 0:
 		return fmt.Errorf("-jobs %d must be positive", o.jobs)
 	case o.seed > 1<<32-1:
 		return fmt.Errorf("-seed %d is above %d", o.seed, uint32(1<<32-1))
-	case !(o.elastic >= 0 && o.elastic <= 1):
-		return fmt.Errorf("-elastic %v is not between 0 and 1", o.elastic)
 	}
 	for _, d := range []struct {
 		name  string
 		value time.Duration
-	}{{"restart-cost", o.restart}, {"checkpoint", o.checkpoint}, {"mtbf", o.mtbf}, {"repair", o.repair}, {"rendezvous", o.rendezvous}} {
+	}{{"checkpoint", o.checkpoint}, {"mtbf", o.mtbf}} {
 		if d.value < 0 {
 			return fmt.Errorf("-%s %v must not be negative", d.name, d.value)
 		}
@@ -85,7 +79,7 @@ func (o *options) checkUnused() error {
 		unused bool
 		by     string
 	}{
-		{"nodes", o.ofNomad(), cluster}, {"gpus-per-node", o.ofNomad(), cluster}, {"rack-nodes", o.ofNomad(), cluster}, {"gpus", o.ofNomad(), cluster},
+		{"nodes", o.ofNomad(), cluster}, {"gpus-per-node", o.ofNomad(), cluster}, {"gpus", o.ofNomad(), cluster},
 		{"profile", o.ofNomad(), cluster}, {"outliers", o.ofNomad(), cluster}, {"outliers", o.profile != "", "-profile, which says how fast the GPUs are"},
 		{"generate", read, jobs}, {"jobs", read, jobs},
 	} {
@@ -97,7 +91,7 @@ func (o *options) checkUnused() error {
 		name string
 		used bool
 		with string
-	}{{"repair", o.mtbf > 0, "mtbf"}, {"begin", len(o.config) > 0, "config"}, {"speeds", len(o.fleet) > 0 || o.ofNomad(), "gpus, -from-nomad or -from-history"}} {
+	}{{"begin", len(o.config) > 0, "config"}, {"speeds", len(o.fleet) > 0 || o.ofNomad(), "gpus, -from-nomad or -from-history"}} {
 		if o.set[f.name] && !f.used {
 			return fmt.Errorf("-%s can be used only with -%s", f.name, f.with)
 		}

@@ -20,7 +20,7 @@ import (
 // quantiles. With -profile, each GPU has the scores of a measured GPU.
 func (o *options) population(nodes int, seed uint64) (sim.Population, error) {
 	if o.profile != "" {
-		p := sim.Population{Nodes: nodes, GPUsPerNode: o.gpusPerNode, RackNodes: o.rackNodes,
+		p := sim.Population{Nodes: nodes, GPUsPerNode: o.gpusPerNode,
 			Scores: make([][pal.NumClasses]pal.PMScore, nodes*o.gpusPerNode)}
 		return p, o.drawMeasured(p, sim.Stream(seed))
 	}
@@ -29,7 +29,6 @@ func (o *options) population(nodes int, seed uint64) (sim.Population, error) {
 		out = population.Exactly(o.outliers)
 	}
 	p, err := sim.DrawGPUs(population.Spec{Cluster: "longhorn", Nodes: nodes, GPUsPerNode: o.gpusPerNode, Outliers: out}, seed)
-	p.RackNodes = o.rackNodes
 	return p, err
 }
 

@@ -40,7 +40,7 @@ func (o *options) readNomad() (trace.Trace, []pal.Node, error) {
 		return trace.Trace{}, nil, fmt.Errorf("reading cluster: %w", err)
 	}
 	if o.fromHistory {
-		runs, err := o.Past(o.since, o.until)
+		runs, err := o.Past(o.since)
 		return ofRuns(runs, c), sim, err
 	}
 	jobs, _, err := client.Jobs().List(query)

@@ -145,11 +145,6 @@ func (o *options) mixedNodes() ([]pal.Node, error) {
 			}
 		}
 	}
-	if o.rackNodes > 0 {
-		for n := range all {
-			all[n].Rack = fmt.Sprintf("rack-%d", n/o.rackNodes)
-		}
-	}
 	return all, nil
 }
 

@@ -13,7 +13,7 @@ import (
 // report runs the command with -json and returns its report.
 func report(t *testing.T, args ...string) (r Report) {
 	t.Helper()
-	out, _ := simulate(t, 0, append(args, "-quiet", "-json")...)
+	out, _ := simulate(t, 0, append(args, "-json")...)
 	if err := json.Unmarshal([]byte(out), &r); err != nil {
 		t.Fatal(err)
 	}

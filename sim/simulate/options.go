@@ -25,40 +25,31 @@ import (
 type options struct {
 	Command
 	trace       string
-	strict      bool
 	generate    string
 	jobs        int
 	load        float64
 	fromNomad   bool
 	fromHistory bool
 	since       string
-	until       string
 	profile     string
 	nodes       int
 	gpusPerNode int
-	rackNodes   int
 	fleet       fleet
 	speeds      string
 	outliers    int
 	locality    localityFlag
 	policy      string
-	queueFlags  queueFlags
+	settings    settings
 	preempt     bool
-	restart     time.Duration
 	checkpoint  time.Duration
 	mtbf        time.Duration
-	repair      time.Duration
 	estimates   string
-	rendezvous  time.Duration
-	tenant      string
-	elastic     float64 // share of the gangs that become elastic
 	config      []string
 	rules       model.Config // the agent's rules: from -config, then the flags
 	seed        uint64
 	json        bool
 	csv         string
 	html        string
-	quiet       bool
 	begin       time.Time       // date at simulated time 0
 	set         map[string]bool // flags given on the command line
 }
@@ -109,8 +100,7 @@ type section struct {
 
 func (o *options) sections() []section {
 	return []section{
-		{"Jobs:", o.jobFlags}, {"Cluster:", o.clusterFlags}, {"Policy:", o.policyFlags},
-		{"Settings of the agent's queue (-config sets all keys of its block queue):", o.queueFlags.add}, {"Output:", o.outputFlags},
+		{"Jobs:", o.jobFlags}, {"Cluster:", o.clusterFlags}, {"Policy:", o.policyFlags}, {"Output:", o.outputFlags},
 	}
 }
 
@@ -142,12 +132,9 @@ func (c Command) parse(args []string, stderr io.Writer) (*options, error) {
 
 func (o *options) jobFlags(f *flag.FlagSet) {
 	f.StringVar(&o.trace, "trace", "", "read jobs from `FILE`: what sacct -P writes, or a table of your own; the file may be compressed with gzip")
-	f.BoolVar(&o.strict, "strict", false, "refuse a trace if a job would be left out")
 	f.BoolVar(&o.fromNomad, "from-nomad", false, "replay the cluster and the job history of NOMAD_ADDR")
 	f.BoolVar(&o.fromHistory, "from-history", false, "replay the cluster of NOMAD_ADDR and the jobs in the agent's history (as nomad-pal history reads it)")
 	f.StringVar(&o.since, "since", "", "with -from-history: only runs from `TIME` on, such as 30d or 2026-11-01")
-	f.StringVar(&o.until, "until", "", "with -from-history: only runs until `TIME`")
-	f.StringVar(&o.tenant, "tenant", "", "only jobs of the trace that belong to the tenant `NAME`")
 	f.StringVar(&o.generate, "generate", "sia", "without -trace, -from-nomad and -from-history: generate jobs as sia (a small cluster, large gangs) or heavy (a large shared cluster, many tenants)")
 	f.IntVar(&o.jobs, "jobs", 160, "how many jobs to generate")
 	f.Float64Var(&o.load, "load", 1, "factor of the arrival rate: with 2, jobs arrive twice as fast")
@@ -155,19 +142,16 @@ func (o *options) jobFlags(f *flag.FlagSet) {
 	f.BoolVar(&o.preempt, "preempt", false, "all gangs allow the queue to stop and move them (pal_preempt)")
 	f.DurationVar(&o.checkpoint, "checkpoint", 0, "time from one checkpoint of a gang to the next (pal_checkpoint): a stop loses the work since the last checkpoint; 0: a stop loses no work")
 	f.StringVar(&o.estimates, "estimates", "none", "users' estimates of run times: none (only those of the trace), exact, users (too long and round), or wrong:F (off by a factor of up to F either way)")
-	f.Float64Var(&o.elastic, "elastic", 0, "share of the gangs to make elastic (pal_elastic), from 0 to 1: they then run with half to twice their members")
 }
 
 func (o *options) clusterFlags(f *flag.FlagSet) {
 	f.IntVar(&o.nodes, "nodes", 16, "nodes of the cluster")
 	f.IntVar(&o.gpusPerNode, "gpus-per-node", 4, "GPUs of a node")
-	f.IntVar(&o.rackNodes, "rack-nodes", 0, "nodes of a rack; 0: racks are unknown")
 	f.Var(&o.fleet, "gpus", "a cluster of several GPU models in place of -nodes: `COUNTxMODEL,…`, such as 16xV100,16xP100; a node has -gpus-per-node GPUs of one model, and -outliers and -profile apply to each model")
 	f.StringVar(&o.profile, "profile", "", "measurements to draw the GPUs from: a `file` that nomad-pal profile export or nomad-device-pal measure wrote, or a table with the columns gpu, app (A to D) and time; default: as the GPUs of a published cluster (TACC Longhorn)")
 	f.IntVar(&o.outliers, "outliers", -1, "without -profile: how many GPUs are outliers; -1: as many as measured")
 	f.Var(&o.locality, "locality", "slowdown of a gang across nodes, or `TIER=PENALTY,…` (island, numa, node, rack, datacenter, cluster)")
 	f.DurationVar(&o.mtbf, "mtbf", 0, "mean time between failures of one GPU, at least 1h; 0: none fail")
-	f.DurationVar(&o.repair, "repair", 12*time.Hour, "mean time to repair a GPU")
 }
 
 func (o *options) policyFlags(f *flag.FlagSet) {
@@ -176,9 +160,9 @@ func (o *options) policyFlags(f *flag.FlagSet) {
 		o.config = append(o.config, s)
 		return nil
 	})
+	o.settings = settings{}
+	f.Var(o.settings, "set", "`KEY=VALUE` in the agent's block queue, such as order=fifo or restart_cost=2m; may be repeated. With migrate=true, all gangs may be moved (pal_migrate), not only those that may be stopped (-preempt)")
 	f.StringVar(&o.policy, "policy", string(d.Placement), "placement (pal, pm-first, packed, spread, random) under the agent's queue, or one of the policies above")
-	f.DurationVar(&o.restart, "restart-cost", d.RestartCost, "run time that a gang loses when it is stopped or moved")
-	f.DurationVar(&o.rendezvous, "rendezvous", 30*time.Minute, "for policies nomad and nomad-spread: the time, at least 10s, after which an incomplete gang gives up and starts again; 0: never")
 	o.begin = time.Date(2024, time.January, 1, 0, 0, 0, 0, time.UTC)
 	f.Func("begin", "when the trace begins, as `TIME` such as 2024-01-01 or 2024-01-01T08:00:00Z: for the windows of -config (default: the first submission if the trace has dates, and 2024-01-01, a Monday, otherwise)", func(s string) (err error) {
 		if o.begin, err = time.Parse(time.DateOnly, s); err == nil {
@@ -196,7 +180,6 @@ func (o *options) outputFlags(f *flag.FlagSet) {
 	f.BoolVar(&o.json, "json", false, "print the report as JSON")
 	f.StringVar(&o.csv, "csv", "", "write one line per job to `FILE`")
 	f.StringVar(&o.html, "html", "", "write a report with plots to `FILE`, readable offline")
-	f.BoolVar(&o.quiet, "quiet", false, "no progress on standard error")
 }
 
 const usage = `Usage: nomad-pal simulate [options]

@@ -4,11 +4,10 @@
 package simulate
 
 import (
-	"flag"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/placer/agent"
@@ -16,52 +15,41 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim"
 )
 
-// queueFlags are the values of flags that set keys of the agent's queue configuration, by key.
-type queueFlags map[string]string
+// settings are keys of the agent's block queue, with the values that -set gives them.
+type settings map[string]string
 
-// links matches a Markdown link.
-var links = regexp.MustCompile(`\[([^\]]+)\]\([^)]+\)`)
+func (s settings) String() string { return "" }
 
-// tried are the keys of the queue's configuration for which simulate has a flag.
-var tried = []string{"order", "backfill", "max_wait", "migrate", "moves_per_hour", "locality_wait", "outlier_threshold", "job_priority", "fair_share"}
+// Set takes KEY=VALUE.
+func (s settings) Set(text string) error {
+	name, value, _ := strings.Cut(text, "=")
+	keys := queueKeys()
+	i := slices.IndexFunc(keys, func(k model.Key) bool { return k.Name == name })
+	if i < 0 {
+		names := make([]string, len(keys))
+		for i, k := range keys {
+			names[i] = k.Name
+		}
+		return fmt.Errorf("the block queue has no key %q; it has %s", name, strings.Join(names, ", "))
+	}
+	scratch := model.DefaultConfig()
+	if err := keys[i].Set(&scratch, value); err != nil {
+		return err
+	}
+	s[name] = value
+	return nil
+}
 
 func queueKeys() []model.Key {
-	return slices.DeleteFunc(model.Keys(), func(k model.Key) bool { return k.Block != "queue" || !slices.Contains(tried, k.Name) })
+	return slices.DeleteFunc(model.Keys(), func(k model.Key) bool { return k.Block != "queue" })
 }
 
-// add declares the flags with the agent's defaults. The help of each flag is the first sentence
-// about the key in the reference.
-func (q *queueFlags) add(f *flag.FlagSet) {
-	d := model.DefaultConfig()
-	*q = queueFlags{}
+// over applies the settings to the rules.
+func (s settings) over(to *model.Config) error {
 	for _, k := range queueKeys() {
-		doc, _, _ := strings.Cut(k.Doc, ". ")
-		if k.Name == "migrate" {
-			doc = "Move gangs to better GPUs, if that gains more than twice the -restart-cost. With this option, all gangs may be moved (pal_migrate); without this option, only gangs that may be stopped (-preempt)"
-		}
-		usage := fmt.Sprintf("%s (default %s)", strings.ReplaceAll(links.ReplaceAllString(doc, "$1"), "`", ""), k.Get(d))
-		set := func(s string) error {
-			scratch := d
-			if err := k.Set(&scratch, s); err != nil {
-				return err
-			}
-			(*q)[k.Name] = s
-			return nil
-		}
-		if k.Bool() {
-			f.BoolFunc(k.Flag(), usage, set)
-		} else {
-			f.Func(k.Flag(), usage, set)
-		}
-	}
-}
-
-// over applies the given flags to the rules.
-func (q queueFlags) over(to *model.Config) error {
-	for _, k := range queueKeys() {
-		if value, given := q[k.Name]; given {
+		if value, given := s[k.Name]; given {
 			if err := k.Set(to, value); err != nil {
-				return fmt.Errorf("-%s: %w", k.Flag(), err)
+				return fmt.Errorf("-set %s: %w", k.Name, err)
 			}
 		}
 	}
@@ -81,7 +69,7 @@ func (o *options) settle() error {
 			return fmt.Errorf("reading %s: %w", strings.Join(o.config, ", "), err)
 		}
 	}
-	if err := o.queueFlags.over(&o.rules); err != nil {
+	if err := o.settings.over(&o.rules); err != nil {
 		return err
 	}
 	if o.set["policy"] {
@@ -90,11 +78,11 @@ func (o *options) settle() error {
 	if o.set["locality"] {
 		o.rules.Locality = o.locality.Locality
 	}
-	if o.set["restart-cost"] {
-		o.rules.RestartCost = o.restart
-	}
 	return o.checkPolicy()
 }
+
+// rendezvous is the time after which an incomplete gang gives up and starts again, under plain Nomad.
+const rendezvous = 30 * time.Minute
 
 func (o *options) baselines() []sim.Policy { return append(sim.Baselines(), o.Policies...) }
 
@@ -107,7 +95,7 @@ func (o *options) baseline() (sim.Policy, bool) {
 	}
 	p := all[i]
 	if p.Nomad != nil {
-		p.Nomad.RendezvousS = o.rendezvous.Seconds()
+		p.Nomad.RendezvousS = rendezvous.Seconds()
 	}
 	return p, true
 }
@@ -122,17 +110,10 @@ func (o *options) checkPolicy() error {
 		return err
 	}
 	p, ok := o.baseline()
-	if o.set["rendezvous"] && p.Nomad == nil {
-		return fmt.Errorf("-rendezvous cannot be combined with -policy %s: it is for plain Nomad only", o.rules.Placement)
-	}
 	if !ok {
 		return nil
 	}
-	names := []string{"preempt", "elastic"}
-	for _, k := range queueKeys() {
-		names = append(names, k.Flag())
-	}
-	for _, name := range names {
+	for _, name := range []string{"preempt", "set"} {
 		if o.set[name] {
 			return fmt.Errorf("-%s cannot be combined with -policy %s, which has a queue of its own", name, p.Name)
 		}

@@ -11,7 +11,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,13 +22,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// PastRuns asks the agent for the runs in its history between two times. The times are texts such
-// as 30d or 2026-11-01; "" means no limit.
-type PastRuns func(since, until string) ([]accounting.Run, error)
+// PastRuns asks the agent for the runs in its history since a time. The time is a text such as 30d
+// or 2026-11-01; "" means no limit.
+type PastRuns func(since string) ([]accounting.Run, error)
 
 // Command is the command simulate. Programs differ in its fields.
 type Command struct {
-	Past PastRuns // for -from-history
+	Progress bool     // print progress to standard error
+	Past     PastRuns // for -from-history
 	// ReadTrace reads the file of -trace; nil means [trace.ReadFile].
 	ReadTrace func(path string) (trace.Trace, error)
 	// Policies are further values of -policy, in addition to [sim.Baselines].
@@ -112,10 +112,8 @@ func (o *options) inputs() (t trace.Trace, nodes []pal.Node, err error) {
 	if err != nil {
 		return t, nil, err
 	}
-	if t, err = o.selected(t); err != nil {
-		return t, nil, err
-	}
 	if !o.ofNomad() {
+		t = t.NoWider(o.gpusPerNode) // splits members that are wider than a node
 		t.Fit(o.widest(), o.gpusPerNode)
 		if nodes, err = o.drawNodes(); err != nil {
 			return t, nil, err
@@ -128,9 +126,6 @@ func (o *options) inputs() (t trace.Trace, nodes []pal.Node, err error) {
 	}
 	if len(t.Jobs) == 0 && o.fromNomad {
 		return t, nil, errors.New("no finished batch job with GPUs is left in Nomad, which forgets jobs some hours after their end (job_gc_threshold)")
-	}
-	if o.strict && len(t.LeftOut) > 0 {
-		return t, nil, fmt.Errorf("%s; -strict refuses to leave out %s", t.First(), leftOut(t.Skipped(), len(t.Jobs)))
 	}
 	if len(t.Jobs) == 0 {
 		why := ""
@@ -162,24 +157,6 @@ func (o *options) drawNodes() ([]pal.Node, error) {
 	return p.PalNodes(o.rules.Calibration)
 }
 
-// selected applies -tenant to the trace, and splits members that are wider than a node.
-func (o *options) selected(t trace.Trace) (trace.Trace, error) {
-	if o.tenant != "" {
-		all := t
-		tenants := slices.DeleteFunc(slices.Clone(all.Tenants()), func(name string) bool { return name == "" })
-		if t = all.Of(o.tenant); len(t.Jobs) == 0 && len(tenants) == 0 {
-			return t, fmt.Errorf("trace %q has no job of tenant %q: the trace has no tenants", all.Name, o.tenant)
-		}
-		if len(t.Jobs) == 0 {
-			return t, fmt.Errorf("trace %q has no job of tenant %q; its largest tenants are %s", all.Name, o.tenant, strings.Join(tenants[:min(5, len(tenants))], ", "))
-		}
-	}
-	if !o.ofNomad() {
-		t = t.NoWider(o.gpusPerNode)
-	}
-	return t, nil
-}
-
 func (o *options) simulate(t trace.Trace, nodes []pal.Node, stderr io.Writer) (*Report, error) {
 	rep := newReport(o, t)
 	if err := o.play(t, nodes, rep, stderr); err != nil {
@@ -203,7 +180,7 @@ func (o *options) play(t trace.Trace, nodes []pal.Node, rep *Report, stderr io.W
 	if err != nil {
 		return err
 	}
-	if !o.quiet {
+	if o.Progress {
 		tenths := 0
 		cfg.OnProgress = func(now time.Duration, finished, total int) {
 			if done := 10 * finished / max(1, total); done > tenths {
@@ -226,12 +203,9 @@ func (o *options) play(t trace.Trace, nodes []pal.Node, rep *Report, stderr io.W
 
 // world makes the run's configuration from the agent's rules and the flags.
 func (o *options) world(t trace.Trace, c *pal.Cluster) (sim.Config, error) {
-	if o.elastic > 0 {
-		t = t.Elastic(o.seed, o.elastic, c.NumGPUs())
-	}
 	cfg := sim.Config{Jobs: t.Jobs, Cluster: c, Queue: o.rules.Queue, RestartS: o.rules.RestartCost.Seconds(), CheckpointS: o.checkpoint.Seconds(),
-		Preemptible: o.preempt, Migratable: o.set["migrate"], MovesPerHour: o.rules.MovesPerHour, Seed: o.seed,
-		Failures: sim.Failures{MTBFH: o.mtbf.Hours(), RepairH: o.repair.Hours()}}
+		Preemptible: o.preempt, Migratable: o.settings["migrate"] == "true", MovesPerHour: o.rules.MovesPerHour, Seed: o.seed,
+		Failures: sim.Failures{MTBFH: o.mtbf.Hours(), RepairH: repair.Hours()}}
 	if o.rules.MovesPerHour == 0 {
 		cfg.Queue.Migrate = false
 	}

@@ -65,34 +65,26 @@ func TestBadInput(t *testing.T) {
 		"empty":                 {[]string{"-trace", write("e.csv", header)}, "has no job that can be simulated\n"},
 		"missing column":        {[]string{"-trace", write("c.csv", "job_id,gpus,submit_time,model\n")}, `c.csv:1: column duration, or start_time and end_time is missing`},
 		"nothing to play":       {[]string{"-trace", write("w.csv", "job_id,gpus,submit_time,duration\n0,0,5,10\n1,0,5,10\n2,1,5,0\n")}, "has no job that can be simulated; left out are 3 of 3 jobs: 2 no GPU, 1 no run time"},
-		"strict":                {[]string{"-strict", "-trace", write("s.csv", "job_id,gpus,submit_time,duration\n0,1,5,10\n1,2,5,0\n2,2,5,0\n")}, `s.csv:3: job "1": no run time; -strict refuses to leave out 2 of 3 jobs: 2 no run time`},
-		"strict, too large":     {[]string{"-strict", "-trace", write("tl.csv", "job_id,gpus,submit_time,duration\n0,1,5,10\n1,65,5,10\n")}, `tl.csv:3: job "1": larger than the cluster; -strict refuses to leave out 1 of 2 jobs: 1 larger than the cluster`},
 		"policy":                {[]string{"-trace", good, "-policy", "best"}, `policy "best" is unknown; it must be one of pal, pm-first, packed, spread, random, nomad, nomad-spread, fifo, easy, easy-users`},
-		"order":                 {[]string{"-trace", good, "-order", "best"}, `queue order "best" is unknown`},
+		"order":                 {[]string{"-trace", good, "-set", "order=best"}, `queue order "best" is unknown`},
 		"profile":               {[]string{"-trace", good, "-profile", write("a.csv", "gpu,app,time\nGPU-0,A,100\n")}, `a.csv: no GPU has times for all application classes; GPU "GPU-0" has no time for class D`},
 		"no profile":            {[]string{"-trace", good, "-profile", "A=" + good}, "reading -profile: open A="},
 		"profile, column":       {[]string{"-trace", good, "-profile", good}, `good.csv:1: `},
 		"estimates":             {[]string{"-trace", good, "-estimates", "wrong:0.5"}, `-estimates "wrong:0.5" is not`},
 		"locality":              {[]string{"-locality", "0.5"}, "is below 1"},
-		"queue of a baseline":   {[]string{"-trace", good, "-policy", "easy", "-order", "fifo"}, "-order cannot be combined with -policy easy, which has a queue of its own"},
+		"queue of a baseline":   {[]string{"-trace", good, "-policy", "easy", "-set", "order=fifo"}, "-set cannot be combined with -policy easy, which has a queue of its own"},
 		"estimates of baseline": {[]string{"-trace", good, "-policy", "easy", "-estimates", "wrong:2"}, "-estimates cannot be combined with -policy easy, which has estimates of its own"},
-		"elastic baseline":      {[]string{"-trace", good, "-policy", "easy", "-elastic", "1"}, "-elastic cannot be combined with -policy easy"},
-		"elastic share":         {[]string{"-trace", good, "-elastic", "2"}, "-elastic 2 is not between 0 and 1"},
-		"tenant":                {[]string{"-trace", good, "-tenant", "ann"}, `has no job of tenant "ann"`},
 		"configuration":         {[]string{"-trace", good, "-config", write("bad.hcl", "queue { order = \"best\" }\n")}, `queue order "best" is unknown`},
-		"negative repair":       {[]string{"-mtbf", "10h", "-repair", "-5h"}, "simulate: -repair -5h0m0s must not be negative"},
 		"failures all the time": {[]string{"-mtbf", "1ns"}, "-mtbf 1ns is below 1h0m0s"},
-		"negative rendezvous":   {[]string{"-policy", "nomad", "-rendezvous", "-5s"}, "-rendezvous -5s must not be negative"},
-		"no rendezvous":         {[]string{"-policy", "nomad", "-rendezvous", "1ms"}, "-rendezvous 1ms is below 10s"},
 		"hardly any load":       {[]string{"-load", "1e-300"}, "-load 1e-300 spreads the submissions over more than 100 years"},
 		"run of centuries":      {[]string{"-trace", write("slow.csv", "job_id,submit_time,duration,gpus,speed\na,0,86400000,8,\"V100=1,T4=0.000001\"\n"), "-gpus", "16xV100,32xT4", "-gpus-per-node", "8", "-policy", "nomad"}, `job "a" would run for`},
 		"failures":              {[]string{"-trace", good, "-policy", "nomad", "-mtbf", "10h"}, "simulate nomad: GPUs that fail are not modelled"},
-		"tenant of nobody":      {[]string{"-tenant", "ann"}, "the trace has no tenants\n"},
 		"unknown flag":          {[]string{"-trase", good}, "simulate: flag provided but not defined: -trase (did you mean -trace?); see nomad-pal simulate -help\n"},
+		"no key":                {[]string{"-set", "colour=red"}, `the block queue has no key "colour"; it has order, `},
 		"models":                {[]string{"-gpus", "16xV100,P100"}, `"P100" is not COUNTxMODEL, such as 16xV100`},
 		"history and Nomad":     {[]string{"-from-history", "-from-nomad"}, "-from-history cannot be combined with -from-nomad or -trace"},
 		"models of Nomad":       {[]string{"-from-history", "-gpus", "16xV100"}, "-gpus cannot be combined with -from-nomad or -from-history, which read the cluster"},
-		"since of a trace":      {[]string{"-trace", good, "-since", "1d"}, "-since and -until can be used only with -from-history"},
+		"since of a trace":      {[]string{"-trace", good, "-since", "1d"}, "-since can be used only with -from-history"},
 		"no GPUs of a model":    {[]string{"-gpus", "16xV100,0xP100"}, `"0xP100" is not COUNTxMODEL`},
 		"a model twice":         {[]string{"-gpus", "16xV100,4xV100"}, "V100 is listed twice"},
 		"part of a node":        {[]string{"-gpus", "16xV100,6xP100"}, "-gpus: 6 GPUs of P100 cannot be divided into nodes of 4 GPUs (-gpus-per-node)"},
@@ -107,18 +99,15 @@ func TestBadInput(t *testing.T) {
 		"locality, infinite":    {[]string{"-locality", "inf"}, `"inf" is neither a number nor TIER=PENALTY,…`},
 		"a tier twice":          {[]string{"-locality", "node=1,cluster=2,cluster=3"}, `names tier cluster twice`},
 		"infinite load":         {[]string{"-load", "inf"}, "-load +Inf is not a positive number"},
-		"no racks":              {[]string{"-rack-nodes", "-1"}, "-rack-nodes -1 must not be negative"},
 		"no outliers":           {[]string{"-outliers", "-2"}, "-outliers -2 is neither -1 nor a number of GPUs"},
 		"countless nodes":       {[]string{"-nodes", "9000000000000000000"}, "-nodes 9000000000000000000 with -gpus-per-node 4 are more than 16777216 GPUs"},
 		"begin":                 {[]string{"-config", good, "-begin", "monday"}, `invalid value "monday" for flag -begin: it is neither a day such as 2026-11-01 nor a time such as 2026-11-01T08:00:00Z`},
 		"begin, no windows":     {[]string{"-begin", "2026-11-01"}, "-begin can be used only with -config"},
-		"repair, no failures":   {[]string{"-repair", "1h"}, "-repair can be used only with -mtbf"},
 		"number of a trace":     {[]string{"-trace", good, "-jobs", "5"}, "-jobs cannot be combined with -trace, -from-nomad or -from-history, which read the jobs"},
 		"kind of a trace":       {[]string{"-trace", good, "-generate", "heavy"}, "-generate cannot be combined with -trace"},
 		"nodes of Nomad":        {[]string{"-from-nomad", "-nodes", "40"}, "-nodes cannot be combined with -from-nomad or -from-history, which read the cluster"},
 		"profile of Nomad":      {[]string{"-from-history", "-profile", good}, "-profile cannot be combined with -from-nomad or -from-history"},
 		"measured outliers":     {[]string{"-profile", good, "-outliers", "3"}, "-outliers cannot be combined with -profile"},
-		"rendezvous of pal":     {[]string{"-rendezvous", "10m"}, "-rendezvous cannot be combined with -policy pal: it is for plain Nomad only"},
 		"other models":          {[]string{"-trace", write("om.csv", "job_id,submit_time,duration,gpus,speed\na,0,60,4,\"V100=1,K80=0.3\"\n"), "-gpus", "16xT4"}, "om.csv have speeds on K80, V100, but the cluster has only GPUs of nvidia/gpu/T4\n"},
 		"no models":             {[]string{"-trace", write("om1.csv", "job_id,submit_time,duration,gpus,speed\na,0,60,4,\"V100=1,K80=0.3\"\n")}, "om1.csv have speeds on K80, V100, but -gpus does not give the models of the cluster\n"},
 		"speeds, one model":     {[]string{"-trace", good, "-speeds", good}, "-speeds can be used only with -gpus, -from-nomad or -from-history"},
@@ -147,7 +136,7 @@ func TestExample(t *testing.T) {
 	if err := os.WriteFile(file, []byte(table), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out, _ := simulate(t, 0, "-trace", file, "-strict", "-outliers", "0", "-quiet", "-json")
+	out, _ := simulate(t, 0, "-trace", file, "-outliers", "0", "-json")
 	type job struct {
 		ID, Class     string
 		GPUs          int
@@ -197,8 +186,8 @@ func TestLeftOut(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		table, _ := simulate(t, 0, "-quiet", "-trace", file)
-		out, said := simulate(t, 0, "-quiet", "-json", "-trace", file)
+		table, _ := simulate(t, 0, "-trace", file)
+		out, said := simulate(t, 0, "-json", "-trace", file)
 		var r struct {
 			Skipped, Notes map[string]int
 			Warnings       []string
@@ -259,7 +248,7 @@ func TestRepeatable(t *testing.T) {
 	dir := t.TempDir()
 	all := func(seed string) string {
 		html, table := filepath.Join(dir, "r.html"), filepath.Join(dir, "r.csv")
-		out, _ := simulate(t, 0, "-quiet", "-jobs", "60", "-seed", seed, "-preempt", "-mtbf", "2000h", "-estimates", "wrong:3",
+		out, _ := simulate(t, 0, "-jobs", "60", "-seed", seed, "-preempt", "-mtbf", "2000h", "-estimates", "wrong:3",
 			"-json", "-html", html, "-csv", table)
 		for _, f := range []string{html, table} {
 			b, err := os.ReadFile(f)
@@ -293,14 +282,14 @@ func TestEveryPolicyEnds(t *testing.T) {
 	var runs [][]string
 	for _, policy := range pal.Policies() {
 		for _, order := range queue.Orders() {
-			runs = append(runs, []string{string(policy), "-order", string(order)})
+			runs = append(runs, []string{string(policy), "-set", "order=" + string(order)})
 		}
 	}
 	for _, p := range sim.Baselines() {
 		runs = append(runs, []string{p.Name})
 	}
 	for _, run := range runs {
-		out, _ := simulate(t, 0, append([]string{"-quiet", "-jobs", "40", "-json", "-policy"}, run...)...)
+		out, _ := simulate(t, 0, append([]string{"-jobs", "40", "-json", "-policy"}, run...)...)
 		var r struct {
 			AvgJCT float64 `json:"avg_jct_s"`
 			Jobs   []struct {
@@ -314,9 +303,8 @@ func TestEveryPolicyEnds(t *testing.T) {
 			t.Errorf("%v: %d jobs, average JCT %v", run, len(r.Jobs), r.AvgJCT)
 		}
 	}
-	half, never := figuresOf(t, "-policy", "nomad"), figuresOf(t, "-policy", "nomad", "-rendezvous", "0")
-	if half.Restarts == 0 || never.Restarts != 0 {
-		t.Errorf("under plain Nomad gangs give up %d times, and %d times with -rendezvous 0", half.Restarts, never.Restarts)
+	if f := figuresOf(t, "-policy", "nomad"); f.Restarts == 0 {
+		t.Error("under plain Nomad no gang gives up")
 	}
 }
 
@@ -377,7 +365,7 @@ func TestFromNomad(t *testing.T) {
 	}))
 	defer server.Close()
 	t.Setenv("NOMAD_ADDR", server.URL)
-	out, _ := simulate(t, 0, "-quiet", "-from-nomad", "-json")
+	out, _ := simulate(t, 0, "-from-nomad", "-json")
 	var got struct {
 		GPUs    int            `json:"gpus"`
 		Skipped map[string]int `json:"skipped"`
@@ -401,7 +389,7 @@ func TestFromNomad(t *testing.T) {
 		t.Errorf("skipped (-want +got):\n%s", d)
 	}
 	answers["/v1/allocations"] = "[]"
-	if _, said := simulate(t, 1, "-quiet", "-from-nomad"); !strings.Contains(said, "no finished batch job with GPUs is left in Nomad") {
+	if _, said := simulate(t, 1, "-from-nomad"); !strings.Contains(said, "no finished batch job with GPUs is left in Nomad") {
 		t.Errorf("without a history: %s", said)
 	}
 }
@@ -437,13 +425,13 @@ func TestFromHistory(t *testing.T) {
 	gone.State, never.State, never.Started = accounting.Unknown, accounting.Stopped, time.Time{}
 	mig, part := run("mig", 1, 1, 0, 90), run("part", 2, 2, 0, 90)
 	mig.Model, part.Model, train.Model = "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "Tesla T4-SHARED", "Tesla T4"
-	past := func(since, until string) ([]accounting.Run, error) {
-		if since != "30d" || until != "" {
-			t.Errorf("asked for runs from %q until %q", since, until)
+	past := func(since string) ([]accounting.Run, error) {
+		if since != "30d" {
+			t.Errorf("asked for runs from %q", since)
 		}
 		return []accounting.Run{whole, train, waits, runs, gone, never, run("no GPU", 0, 0, 0, 1), run("short", 1, 1, 0, 0), run("all", 4, 0, 2000, 1), run("wide", 4, 4, 0, 1), mig, part}, nil
 	}
-	out, _ := simulatePast(t, 0, past, "-quiet", "-from-history", "-since", "30d", "-json")
+	out, _ := simulatePast(t, 0, past, "-from-history", "-since", "30d", "-json")
 	var got struct {
 		GPUs    int            `json:"gpus"`
 		Skipped map[string]int `json:"skipped"`
@@ -468,12 +456,12 @@ func TestFromHistory(t *testing.T) {
 	if j := jobOf(whole); !j.Preemptible || j.Name != "parent" || j.Tenant != "default" {
 		t.Errorf("a preemptible one is %+v", j)
 	}
-	away := func(string, string) ([]accounting.Run, error) { return nil, errors.New("no agent answers") }
-	if _, said := simulatePast(t, 1, away, "-quiet", "-from-history"); said != "simulate: no agent answers\n" {
+	away := func(string) ([]accounting.Run, error) { return nil, errors.New("no agent answers") }
+	if _, said := simulatePast(t, 1, away, "-from-history"); said != "simulate: no agent answers\n" {
 		t.Errorf("without an agent: %s", said)
 	}
-	none := func(string, string) ([]accounting.Run, error) { return nil, nil }
-	if _, said := simulatePast(t, 1, none, "-quiet", "-from-history"); !strings.Contains(said, `trace "the agent's history" has no job that can be simulated`) {
+	none := func(string) ([]accounting.Run, error) { return nil, nil }
+	if _, said := simulatePast(t, 1, none, "-from-history"); !strings.Contains(said, `trace "the agent's history" has no job that can be simulated`) {
 		t.Errorf("without runs: %s", said)
 	}
 }
@@ -493,22 +481,12 @@ type figures struct {
 
 func figuresOf(t *testing.T, args ...string) figures {
 	t.Helper()
-	out, _ := simulate(t, 0, append(args, "-quiet", "-json")...)
+	out, _ := simulate(t, 0, append(args, "-json")...)
 	var f figures
 	if err := json.Unmarshal([]byte(out), &f); err != nil {
 		t.Fatal(err)
 	}
 	return f
-}
-
-// TestElastic: with -elastic gangs change their size, without it none does.
-func TestElastic(t *testing.T) {
-	if f := figuresOf(t, "-generate", "heavy"); f.Resizes != 0 {
-		t.Errorf("gangs of one size changed it %d times", f.Resizes)
-	}
-	if f := figuresOf(t, "-generate", "heavy", "-elastic", "1"); f.Resizes == 0 {
-		t.Error("no elastic gang changed its size")
-	}
 }
 
 // A program can read other traces, and have more policies.
@@ -519,7 +497,7 @@ func TestCommandOfAStudy(t *testing.T) {
 			read = path
 			return trace.SiaPhilly(1, trace.Shape{Jobs: 5}), nil
 		}}
-	for args, want := range map[string]string{"-help": "  mine\n    \tmy own\n", "-quiet -trace x -policy mine": "policy mine, order srtf"} {
+	for args, want := range map[string]string{"-help": "  mine\n    \tmy own\n", "-trace x -policy mine": "policy mine, order srtf"} {
 		var out bytes.Buffer
 		if code := c.Run(strings.Fields(args), &out, &out); code != 0 || !strings.Contains(out.String(), want) {
 			t.Errorf("%s: %d\n%s", args, code, out.String())
@@ -540,24 +518,6 @@ func TestPoliciesAreDescribed(t *testing.T) {
 	}
 	if list := strings.Trim(fmt.Sprint(pal.Policies()), "[]"); !strings.Contains(help, strings.ReplaceAll(list, " ", ", ")) {
 		t.Errorf("-help does not list the placement policies: %s", list)
-	}
-}
-
-// TestTenants: only the jobs of one tenant of a trace.
-func TestTenants(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "jobs.csv")
-	text := "job_id,tenant,gpus,submit_time,duration\n" +
-		"1,one,3,2020-04-01 00:00:00,100\n2,two,8,2020-04-01 00:00:10,1000\n3,one,3,2020-04-01 00:00:20,100\n" +
-		"5,two,0,2020-04-01 00:00:20,10\n6,two,1,2020-04-01 00:00:20,10\n6,two,1,2020-04-01 00:00:20,20\n"
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	args := []string{"-strict", "-trace", file, "-tenant", "one"}
-	if f := figuresOf(t, args...); len(f.Jobs) != 2 {
-		t.Fatalf("%d jobs, want the 2 of the tenant", len(f.Jobs))
-	}
-	if table, _ := simulate(t, 0, append(args, "-quiet")...); strings.Contains(table, "left out") || strings.Contains(table, "note") {
-		t.Errorf("the report of one tenant has notes on another one's jobs:\n%s", table)
 	}
 }
 
@@ -617,7 +577,7 @@ calibration { method = "kmeans" }
 		t.Errorf("with a configuration (-agent +simulate):\n%s", diff)
 	}
 	want.Queue.Order, want.Queue.LocalityWait, want.RestartCost, want.MovesPerHour = "srtf", true, time.Second, 7
-	if diff := cmp.Diff(want, rules("-config", file, "-order", "srtf", "-locality-wait", "-restart-cost", "1s", "-moves-per-hour", "7")); diff != "" {
+	if diff := cmp.Diff(want, rules("-config", file, "-set", "order=srtf", "-set", "locality_wait=true", "-set", "restart_cost=1s", "-set", "moves_per_hour=7")); diff != "" {
 		t.Errorf("with flags over it (-want +got):\n%s", diff)
 	}
 	if f := figuresOf(t, "-config", file, "-jobs", "40"); f.Order != "las" || f.Locality != "node=1,cluster=1.3" {

@@ -77,7 +77,7 @@ func (o *options) worth(t trace.Trace, nodes []pal.Node, stderr io.Writer) (*spe
 	w := &speedWorth{Pairs: min(mostPairs, max(leastPairs, mostPairedJobs/len(t.Jobs)))}
 	var runs, jcts [2]times // by speed, and blind
 	for i := range w.Pairs {
-		if !o.quiet {
+		if o.Progress {
 			fmt.Fprintf(stderr, "what choosing by speed is worth: pair %d of %d\n", i+1, w.Pairs)
 		}
 		by := *o

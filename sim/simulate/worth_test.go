@@ -36,7 +36,7 @@ func timesOf(t *testing.T, slow float64) (path string) {
 // With -profile, the report says what choosing GPUs by speed is worth.
 func TestSpeedWorth(t *testing.T) {
 	args := func(slow float64, more ...string) []string {
-		return append([]string{"-profile", timesOf(t, slow), "-generate", "heavy", "-jobs", "60", "-nodes", "8", "-quiet"}, more...)
+		return append([]string{"-profile", timesOf(t, slow), "-generate", "heavy", "-jobs", "60", "-nodes", "8"}, more...)
 	}
 	out, _ := simulate(t, 0, args(1.4, "-json")...)
 	var r struct{ Speed *speedWorth }
@@ -57,7 +57,7 @@ func TestSpeedWorth(t *testing.T) {
 		"equal GPUs":       args(1),
 		"placement packed": args(1.4, "-policy", "packed"),
 		"a baseline":       args(1.4, "-policy", "easy"),
-		"no profile":       {"-jobs", "20", "-quiet"},
+		"no profile":       {"-jobs", "20"},
 	} {
 		if table, _ := simulate(t, 0, args...); strings.Contains(table, "by speed") {
 			t.Errorf("%s: the report says what speed is worth:\n%s", what, table)

@@ -133,15 +133,6 @@ func (t *Trace) Skip(reason string, j Job) {
 	t.LeftOut = append(t.LeftOut, LeftOut{reason, j.ID, j.Tenant, j.Line})
 }
 
-// First names the first job that is left out, and why.
-func (t Trace) First() string {
-	first := t.LeftOut[0]
-	if first.Line == 0 {
-		return fmt.Sprintf("%s: job %q: %s", t.Name, first.ID, first.Reason)
-	}
-	return fmt.Sprintf("%s:%d: job %q: %s", t.Name, first.Line, first.ID, first.Reason)
-}
-
 // Skipped counts the jobs that are left out, by reason.
 func (t Trace) Skipped() map[string]int {
 	counts := map[string]int{}

@@ -8,7 +8,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"testing"
 
@@ -118,7 +117,7 @@ func TestFit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if tr.Fit(2, 4); len(tr.Jobs) != 1 || tr.Skipped()["larger than the cluster"] != 1 || tr.First() != `f:3: job "1": larger than the cluster` {
+	if tr.Fit(2, 4); len(tr.Jobs) != 1 || tr.Skipped()["larger than the cluster"] != 1 {
 		t.Errorf("%+v", tr)
 	}
 }
@@ -193,37 +192,4 @@ func FuzzRead(f *testing.F) {
 			}
 		}
 	})
-}
-
-// At the trace's number of members, a gang that Elastic makes elastic has the same GPU time as
-// before.
-func TestElastic(t *testing.T) {
-	was := HeavyTail(1, 500, 128, 0.8)
-	for i := range was.Jobs {
-		was.Jobs[i].MemberGPUs = min(2, was.Jobs[i].GPUs)
-	}
-	is := was.Elastic(1, 0.5, 128)
-	elastic, gangs := 0, 0
-	for i, j := range is.Jobs {
-		w := was.Jobs[i]
-		if w.GPUs > w.MemberGPUs {
-			gangs++
-		}
-		if j.LeastMembers == 0 {
-			if !reflect.DeepEqual(j, w) {
-				t.Fatalf("%+v became %+v", w, j)
-			}
-			continue
-		}
-		elastic++
-		if j.GPUs != min(128, 2*w.GPUs) || j.LeastMembers != max(1, w.GPUs/w.MemberGPUs/2) {
-			t.Errorf("%d GPUs became %d to %d members of %d", w.GPUs, j.LeastMembers, j.GPUs/w.MemberGPUs, w.MemberGPUs)
-		}
-		if math.Abs(w.WorkS()*float64(w.GPUs)-j.WorkS()*float64(j.GPUs)) > 1e-6 {
-			t.Errorf("%g s on %d GPUs became %g s on %d", w.WorkS(), w.GPUs, j.WorkS(), j.GPUs)
-		}
-	}
-	if share := float64(elastic) / float64(gangs); math.Abs(share-0.5) > 0.1 {
-		t.Errorf("%d of %d gangs are elastic", elastic, gangs)
-	}
 }

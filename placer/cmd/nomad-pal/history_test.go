@@ -71,14 +71,14 @@ func TestHistoryAndUsage(t *testing.T) {
 			t.Errorf("%s: %d\n%s%s", args, code, out, err)
 		}
 	}
-	if code, _, err := c.does("simulate", "-quiet", "-from-history"); code != 1 || !strings.Contains(err, "1 still running") {
+	if code, _, err := c.does("simulate", "-from-history"); code != 1 || !strings.Contains(err, "1 still running") {
 		t.Errorf("nothing to simulate: %d %s", code, err)
 	}
 	if code, _, err := c.does("cancel", "train"); code != 0 {
 		t.Fatal(err)
 	}
 	c.until("its end is recorded", recorded("default/train,stopped,2")) // stopped, but without an end, while members live
-	if code, out, err := c.does("simulate", "-quiet", "-from-history", "-since=1h", "-json"); code != 0 || !strings.Contains(out, `"trace": "the agent's history"`) || !strings.Contains(out, `"id": "default/train@`) || !strings.Contains(out, `"gpus": 8`) {
+	if code, out, err := c.does("simulate", "-from-history", "-since=1h", "-json"); code != 0 || !strings.Contains(out, `"trace": "the agent's history"`) || !strings.Contains(out, `"id": "default/train@`) || !strings.Contains(out, `"gpus": 8`) {
 		t.Errorf("simulate -from-history: %d %s%s", code, out, err)
 	}
 	for args, want := range map[string]string{
@@ -180,7 +180,7 @@ func TestMoreRunsThanAtOnce(t *testing.T) {
 			t.Errorf("-limit %d: %d lines of %d jobs, %d requests; %d %s", limit, strings.Count(out, "\n"), jobs, asked, code, err)
 		}
 	}
-	if _, _, err := c.does("simulate", "-quiet", "-from-history"); !strings.Contains(err, fmt.Sprintf("%d no end", all)) {
+	if _, _, err := c.does("simulate", "-from-history"); !strings.Contains(err, fmt.Sprintf("%d no end", all)) {
 		t.Errorf("simulate: %s", err)
 	}
 }

@@ -43,7 +43,9 @@ func narrow(text string) string {
 func runSimulate(b *base, args []string) int {
 	b.flags("simulate") // reads the agent's address from the environment
 	done := make(chan int, 1)
-	go func() { done <- simulate.Command{Past: b.pastRuns}.Run(args, b.io.out, b.io.err) }() // ends with the process if interrupted
+	go func() {
+		done <- simulate.Command{Past: b.pastRuns, Progress: b.io.terminal}.Run(args, b.io.out, b.io.err)
+	}() // ends with the process if interrupted
 	select {
 	case code := <-done:
 		return code
@@ -53,8 +55,8 @@ func runSimulate(b *base, args []string) int {
 }
 
 // pastRuns returns the runs in the agent's history that the user may list.
-func (b *base) pastRuns(since, until string) ([]accounting.Run, error) {
-	times := historyOptions{since: since, until: until}
+func (b *base) pastRuns(since string) ([]accounting.Run, error) {
+	times := historyOptions{since: since}
 	q, err := times.query(b, time.Now())
 	if err != nil {
 		return nil, err
