@@ -19,7 +19,6 @@ package window
 import (
 	"errors"
 	"fmt"
-	"iter"
 	"path"
 	"slices"
 	"time"
@@ -83,8 +82,9 @@ func (w Window) check() error {
 		if err != nil {
 			return fmt.Errorf("cron %q: %w", w.Cron, err)
 		}
-		if gap := longestGap(e); len(w.For) == 0 && gap > 0 && w.Duration >= gap {
-			return fmt.Errorf("duration %v is not shorter than the longest interval between its starts (%v), so the window would never end, and nothing would start on its nodes", w.Duration, gap)
+		first := e.Next(time.Unix(0, 0).UTC())
+		if gap := e.Next(first).Sub(first); len(w.For) == 0 && gap > 0 && w.Duration >= gap {
+			return fmt.Errorf("duration %v is not shorter than the interval between two starts (%v), so nothing would ever start on the window's nodes", w.Duration, gap)
 		}
 	}
 	for _, pattern := range slices.Concat(w.Nodes, w.Racks, w.NodePools, w.Datacenters) {
@@ -100,77 +100,35 @@ func (w Window) check() error {
 	return nil
 }
 
-// longestGap returns the longest time between two consecutive times of a cron expression.
-// longestGap returns 0 if the expression has fewer than two times. A cron expression has the same
-// times on each of its days. So longestGap checks the gaps within one day, and the gaps between
-// days.
-func longestGap(e *cronexpr.Expression) (longest time.Duration) {
-	const days = 400 // more than a year
-	first := e.Next(time.Date(2026, 1, 1, 0, 0, -1, 0, time.UTC))
-	if first.IsZero() {
-		return 0
-	}
-	day, last := first.Truncate(24*time.Hour), first
-	for at := e.Next(last); !at.IsZero() && at.Before(day.Add(24*time.Hour)); at = e.Next(at) {
-		longest, last = max(longest, at.Sub(last)), at
-	}
-	for range days {
-		at := e.Next(last)
-		if at.IsZero() {
-			break
-		}
-		longest, last = max(longest, at.Sub(last)), at.Truncate(24*time.Hour).Add(last.Sub(day))
-		day = at.Truncate(24 * time.Hour)
-	}
-	return longest
-}
-
 func (w Window) zone() (*time.Location, error) { return time.LoadLocation(w.TimeZone) }
 
 // At returns the current occurrence of the window or, if there is none, the next one. ok is false
-// if the window does not occur again. If occurrences overlap, they count as one. The joined
-// occurrence begins when the first of them begins, and ends when the last of them ends. The caller
-// must have checked the window.
+// if the window does not occur again. If occurrences overlap, At returns the one that ends first. The
+// caller must have checked the window.
 func (w Window) At(now time.Time) (from, to time.Time, ok bool) {
-	from, to = w.Start, w.Start.Add(w.Duration)
-	if w.Cron != "" {
-		zone, err := w.zone()
-		if err != nil {
+	if w.Cron == "" {
+		to = w.Start.Add(w.Duration)
+		return w.Start, to, to.After(now)
+	}
+	zone, err := w.zone()
+	if err != nil {
+		return from, to, false
+	}
+	// The expression sees what the zone's clocks show. Clocks are changed by at most clockChange.
+	_, offset := now.In(zone).Zone()
+	clock := now.UTC().Add(time.Duration(offset)*time.Second - w.Duration - clockChange)
+	for e := cronexpr.MustParse(w.Cron); !to.After(now); to = from.Add(w.Duration) {
+		clock = e.Next(clock)
+		if clock.IsZero() {
 			return from, to, false
 		}
-		from, to = w.joined(cronexpr.MustParse(w.Cron), now, zone)
+		from = time.Date(clock.Year(), clock.Month(), clock.Day(), clock.Hour(), clock.Minute(), clock.Second(), 0, zone)
 	}
-	return from, to, !from.IsZero() && to.After(now)
+	return from, to, true
 }
 
-const (
-	// To find the beginning of an active window, At looks back by the window's duration plus
-	// lookBack.
-	lookBack = 24 * time.Hour
-	// Overlapping occurrences can continue forever. So At looks into the future by at most
-	// lookAhead, and at no more than mostTimes occurrences. If a window stays active for longer,
-	// the end that At returns moves with the time.
-	lookAhead = 366 * 24 * time.Hour
-	mostTimes = 100_000
-)
-
-// joined returns the first group of overlapping occurrences that has not ended.
-func (w Window) joined(e *cronexpr.Expression, now time.Time, zone *time.Location) (from, to time.Time) {
-	seen := 0
-	for at := range times(e, now.Add(-w.Duration-lookBack), zone) {
-		if at.After(to) {
-			if to.After(now) {
-				break
-			}
-			from = at
-		}
-		to = at.Add(w.Duration)
-		if seen++; to.After(now) && (seen >= mostTimes || to.After(now.Add(lookAhead))) {
-			break
-		}
-	}
-	return from, to
-}
+// clockChange is longer than any change of a time zone's clocks.
+const clockChange = 3 * time.Hour
 
 // Over returns the reason why the window will not occur again. Over returns "" if the window is
 // active or will occur again. The caller must have checked the window.
@@ -183,52 +141,6 @@ func (w Window) Over(now time.Time) string {
 		return fmt.Sprintf("%q never occurs", w.Cron)
 	}
 	return "it ended on " + reason.Moment(to)
-}
-
-// farthest is longer than any change of a time zone's clocks.
-const farthest = 3 * time.Hour
-
-// times returns the times after now at which the clocks of a time zone match the expression. If the
-// clocks skip a time, the time still counts. If the clocks show a time twice, it counts once. Both
-// rules matter, because most windows are in the night to Sunday, when clocks are often changed.
-func times(e *cronexpr.Expression, now time.Time, zone *time.Location) iter.Seq[time.Time] {
-	return func(yield func(time.Time) bool) {
-		last := now
-		for clock := e.Next(shown(now.In(zone)).Add(-farthest)); !clock.IsZero(); clock = e.Next(clock) {
-			if t := when(clock, zone); t.After(last) {
-				if last = t; !yield(t) {
-					return
-				}
-			}
-		}
-	}
-}
-
-// shown returns the clock time of t in its time zone, as a time in UTC.
-func shown(t time.Time) time.Time {
-	_, offset := t.Zone()
-	return t.UTC().Add(time.Duration(offset) * time.Second)
-}
-
-// when returns the first moment at which the clocks of the zone show or skip a time. clock is this
-// time, in the form of a time in UTC.
-func when(clock time.Time, zone *time.Location) time.Time {
-	_, offset := time.Date(clock.Year(), clock.Month(), clock.Day(), clock.Hour(), clock.Minute(), clock.Second(), 0, zone).Add(-farthest).Zone()
-	// Start with the offset from UTC that applied some hours earlier. If the clocks have been set
-	// forward since then, they show the time sooner, or skip it. If the clocks have been set back,
-	// they show the time later.
-	at := clock.Add(-time.Duration(offset) * time.Second).In(zone)
-	for {
-		late := clock.Sub(shown(at))
-		switch {
-		case late == 0:
-			return at
-		case late < 0: // the clocks were put forward
-			changed, _ := at.ZoneBounds()
-			return slices.MaxFunc([]time.Time{changed, at.Add(late)}, time.Time.Compare)
-		}
-		at = at.Add(late)
-	}
 }
 
 // Holds reports whether the window selects the node.
