@@ -103,20 +103,18 @@ func announce(p *Placer, k cluster.JobKey) (sent bool) {
 	return p.meanwhile.sent[k]
 }
 
-// ordersForbid returns the reason why people's orders forbid a start, or "" if they do not. If
+// ordersForbid returns the reason why people's orders forbid an addition, or "" if they do not. If
 // orders were announced that the cycle has not read, ordersForbid reads the hold of the job and the
-// quarantine. Several starts can call ordersForbid at a time. A gang that is being moved or resized
-// counts as running, so a hold does not prevent its start.
-func ordersForbid(ctx context.Context, p *Placer, s *start, gpus []string, known uint64) string {
+// quarantine. Several starts can call ordersForbid at a time.
+func ordersForbid(ctx context.Context, p *Placer, a addition, known uint64) string {
 	if known == p.orderedRead {
 		return ""
 	}
-	controls, err := store.In(p.nomad).ControlsOf(s.t.Key.Namespace).Read(ctx)
+	controls, err := store.In(p.nomad).ControlsOf(a.job.Namespace).Read(ctx)
 	if err != nil && !store.Unreadable(err) {
 		return "new orders about the job cannot be read: " + err.Error()
 	}
-	moves := s.Record.Note == gang.NoteMoved || s.Record.Note == gang.NoteResized
-	if controls.Of[s.t.Key.String()].Held != nil && !moves {
+	if controls.Of[a.job.String()].Held != nil && !a.runs {
 		return "somebody has put the job on hold in the meantime"
 	}
 	quarantine, err := store.In(p.nomad).Quarantine().Read(ctx)
@@ -124,7 +122,7 @@ func ordersForbid(ctx context.Context, p *Placer, s *start, gpus []string, known
 		return "the new quarantine cannot be read: " + err.Error()
 	}
 	in := failure.QuarantinedGPUs(quarantine.Of, p.m.Time)
-	for _, id := range gpus {
+	for _, id := range a.gpus {
 		if in[attr.GPUOf(id)] {
 			return fmt.Sprintf("GPU %s has been put in quarantine in the meantime", id)
 		}

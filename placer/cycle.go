@@ -107,6 +107,7 @@ const oldNews = time.Second
 //     decide before this step, or it could give a GPU to two gangs.
 func (p *Placer) catchUp(ctx context.Context) error {
 	now := p.m.Time
+	p.meanwhile.begin()
 	if err := p.m.UpdateView(now); err != nil {
 		return err
 	}

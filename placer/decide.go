@@ -125,7 +125,6 @@ func (p *Placer) prepare(t *model.Tracked, f pal.Found, now time.Time) *start {
 
 // commitAll registers the jobs that start, several at a time.
 func (p *Placer) commitAll(ctx context.Context, starts []*start) {
-	p.meanwhile.begin()
 	key := func(s *start) cluster.JobKey { return s.t.Key }
 	inParallel(callsFor(starts, key, func(_ int, s *start) { s.err = p.commit(ctx, s) }))
 }
@@ -154,7 +153,8 @@ func (p *Placer) commit(ctx context.Context, s *start) (err error) {
 	if err := ctx.Err(); err != nil { // the stream of events has ended with the context; this is no conflict
 		return err
 	}
-	if why := p.forbids(ctx, s); why != "" {
+	moves := s.Record.Note == gang.NoteMoved || s.Record.Note == gang.NoteResized
+	if why := p.forbids(ctx, addition{s.t.Key, model.GPUIDs(p.m.View, s.Placement.GPUs()), moves, true}); why != "" {
 		s.forbidden = true
 		return fmt.Errorf("placing job %q: %s", s.t.Key.ID, why)
 	}
@@ -173,51 +173,63 @@ func (p *Placer) commit(ctx context.Context, s *start) (err error) {
 	return nil
 }
 
-// meanwhile records what the placer learns from events that arrive while it commits starts. The
-// queue made its decisions before these events were applied.
+// meanwhile records what the placer learns from events that arrive during a cycle. The cycle made its
+// decisions before these events are applied.
 type meanwhile struct {
-	mu     sync.Mutex
-	read   int                       // how many events of Placer.heard were read
-	taken  map[string]cluster.JobKey // GPUs of new allocations, and the jobs that have them
-	missed bool                      // see Placer.missedPurge
+	mu    sync.Mutex
+	read  int                       // how many events of Placer.heard were read
+	taken map[string]cluster.JobKey // GPUs of new allocations, and the jobs that have them
+	// missed is true if a job was registered and purged during this cycle. The tasks of a purged job
+	// may still use GPUs that look free in this cycle, and that Nomad would give to other jobs too
+	// early.
+	missed bool
 	// sent contains the jobs whose starts the last decision has sent to Nomad.
 	sent map[cluster.JobKey]bool
 }
 
-// begin begins a decision.
+// begin begins a cycle.
 func (m *meanwhile) begin() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.read, m.taken, m.missed, m.sent = 0, map[string]cluster.JobKey{}, false, map[cluster.JobKey]bool{}
 }
 
-// forbids returns the reason why a start must not be registered now, or "" if it may be registered.
-// Events and orders may have arrived since the decision, because Nomad can need seconds for a dry
-// run or for returning the author's jobspec. If orders arrive while forbids reads the last ones, it
-// reads them again.
-func (p *Placer) forbids(ctx context.Context, s *start) string {
-	gpus := model.GPUIDs(p.m.View, s.Placement.GPUs())
+// addition is a registration that gives a job GPUs.
+type addition struct {
+	job  cluster.JobKey
+	gpus []string // the ids of these GPUs
+	// runs is true if the gang counts as running, so that a hold does not prevent the registration: it
+	// grows, or is moved. starts is true if the registration starts the gang.
+	runs, starts bool
+}
+
+// forbids returns the reason why GPUs must not be given to a job now, or "" if they may be given. It
+// is asked before each registration that adds GPUs. Events and orders may have arrived since the
+// decision, because Nomad can need seconds for a dry run or for returning the author's jobspec. If
+// orders arrive while forbids reads the last ones, it reads them again.
+func (p *Placer) forbids(ctx context.Context, a addition) string {
 	for {
 		known := p.ordered.Load()
-		if why := ordersForbid(ctx, p, s, gpus, known); why != "" {
+		if why := ordersForbid(ctx, p, a, known); why != "" {
 			return why
 		}
-		if why, ok := eventsForbid(p, s, gpus, known); ok {
+		if why, ok := eventsForbid(p, a, known); ok {
 			return why
 		}
 	}
 }
 
-// eventsForbid returns the reason why newer events forbid a start. ok is false if there are newer
+// eventsForbid returns the reason why newer events forbid an addition. ok is false if there are newer
 // orders than the known ones.
-func eventsForbid(p *Placer, s *start, gpus []string, known uint64) (why string, ok bool) {
+func eventsForbid(p *Placer, a addition, known uint64) (why string, ok bool) {
 	m := &p.meanwhile
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if p.deaf.Load() {
 		return "the stream of Nomad's events ended, so newer events are unknown", true
 	}
-	if p.listen(); len(p.heard) > m.read {
+	p.listen()
+	if len(p.heard) > m.read {
 		m.missed = p.m.State.MissedPurge(p.heard)
 		for _, e := range p.heard[m.read:] {
 			p.m.State.NoteTaken(e, m.taken)
@@ -227,18 +239,20 @@ func eventsForbid(p *Placer, s *start, gpus []string, known uint64) (why string,
 	if m.missed {
 		return "another job was purged meanwhile, and its tasks may still run", true
 	}
-	for _, id := range gpus {
-		if by, ok := m.taken[id]; ok && by != s.t.Key {
+	for _, id := range a.gpus {
+		if by, ok := m.taken[id]; ok && by != a.job {
 			return fmt.Sprintf("job %q got GPU %s in the meantime", by.ID, id), true
 		}
 	}
-	if now := p.clock.now(); model.WindowOpened(p.m, s.t.Key, s.Placement, now) {
+	if model.WindowOpened(p.m, a.job, a.gpus, p.clock.now()) {
 		return "a window that keeps its GPUs has begun in the meantime", true
 	}
 	if p.ordered.Load() != known {
 		return "", false
 	}
-	m.sent[s.t.Key] = true
+	if a.starts {
+		m.sent[a.job] = true
+	}
 	return "", true
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
@@ -230,9 +231,17 @@ func (p *Placer) register(ctx context.Context, t *model.Tracked, e gang.Register
 	if source == nil {
 		source = &gang.SourceRead{Source: p.nomad.Source(ctx, e.Job)}
 	}
-	if e.Why != gang.ToUndo && (p.hasNews(t.Key) || e.Why != gang.ToStop && p.missedPurge()) {
-		p.again = true
-		return nil, fmt.Errorf("registering job %q is postponed until its new events are read: %w", t.Key.ID, nomad.ErrConflict)
+	if e.Why != gang.ToUndo {
+		why := ""
+		if p.hasNews(t.Key) {
+			why = "events about it have arrived"
+		} else if e.Why != gang.ToStop {
+			why = p.forbids(ctx, addition{t.Key, addedGPUs(t.Job, e.Job), true, false})
+		}
+		if why != "" {
+			p.again = true
+			return nil, fmt.Errorf("registering job %q is postponed, because %s: %w", t.Key.ID, why, nomad.ErrConflict)
+		}
 	}
 	resp, err := p.registerOver(ctx, e.Job, source.Source, t.Job)
 	if errors.Is(err, nomad.ErrConflict) {
@@ -245,6 +254,13 @@ func (p *Placer) register(ctx context.Context, t *model.Tracked, e gang.Register
 		return nil, err
 	}
 	return p.registered(t, e.Job, resp.JobModifyIndex), nil
+}
+
+// addedGPUs returns the GPUs that only the new pins name.
+func addedGPUs(was, now *api.Job) []string {
+	pins, _ := rewrite.Pinned(now)
+	had, _ := rewrite.Pinned(was)
+	return slices.DeleteFunc(pins.GPUs(), func(id string) bool { return slices.Contains(had.GPUs(), id) })
 }
 
 // registered stores the job in the form that Nomad should have after the placer's registration.

@@ -145,10 +145,12 @@ func New(client *nomad.Client, cfg model.Config, log hclog.Logger, hooks Hooks) 
 		hooks.Meter = unread()
 	}
 	c := &core{m: m, nomad: client, log: log, hooks: hooks, clock: newClock(), backoffs: map[string]backoff{}}
-	return &Placer{
+	p := &Placer{
 		core: c, journal: journal{core: c}, stream: stream{core: c}, pictures: pictures{nudged: make(chan struct{}, 1)},
 		evaluationLimit: newEvaluationLimit(),
-	}, nil
+	}
+	p.meanwhile.begin()
+	return p, nil
 }
 
 // Validate returns an error if a configuration is invalid.
@@ -447,14 +449,6 @@ func (p *stream) listen() {
 func (p *stream) hasNews(k cluster.JobKey) bool {
 	p.listen()
 	return slices.ContainsFunc(p.heard, func(e cluster.Event) bool { return e.About() == k })
-}
-
-// missedPurge reports whether a job was registered and purged during this cycle. The tasks of a
-// purged job may still use GPUs that look free in this cycle, and that Nomad would give to other
-// jobs too early.
-func (p *stream) missedPurge() bool {
-	p.listen()
-	return p.m.State.MissedPurge(p.heard)
 }
 
 func (p *stream) apply(es []cluster.Event) (heard news) {

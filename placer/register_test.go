@@ -11,6 +11,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -201,30 +202,56 @@ func TestLookUp(t *testing.T) {
 	}
 }
 
-// Before the placer writes other pins, it checks the events since its cycle began: tasks of a
-// purged job that it never saw may still use GPUs.
-func TestRegisterAfterAMissedPurge(t *testing.T) {
-	p := newPlacer(t)
-	s, _, err := benchState(1, 0)
+// Before the placer gives GPUs to a job, to start it or to let it grow, it checks the events since
+// its cycle began: tasks of a purged job that it never saw may still use GPUs, or Nomad has given one
+// of the GPUs to another job.
+func TestAdditionAfterNews(t *testing.T) {
+	const theirs = `{"Topic": "Allocation", "Index": 5, "Payload": {"Allocation": {"ID": "a", "Namespace": "default", "JobID": "other", "ClientStatus": "running", "ModifyIndex": 5,
+		"AllocatedResources": {"Tasks": {"t": {"Devices": [{"Vendor": "nvidia", "Type": "gpu", "Name": "m", "DeviceIDs": ["g2"]}]}}}}}}`
+	job, err := rewrite.Pin(benchJob("j", 1), rewrite.Pins{Mode: rewrite.ModeGPU, Groups: []rewrite.GroupPins{{Group: "g", Nodes: []string{"n"}, GPUs: []string{"g1"}}}}, rewrite.Racks{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.PutJob(benchJob("j", 1))
-	p.m.State = s
-	for _, text := range []string{
-		`{"Topic": "Allocation", "Index": 5, "Payload": {"Allocation": {"ID": "a", "Namespace": "default", "JobID": "gone", "ClientStatus": "running"}}}`,
-		`{"Topic": "Job", "Type": "JobDeregistered", "Index": 6, "Payload": {"Job": {"ID": "gone", "Namespace": "default"}, "Deleted": true}}`,
+	larger, err := rewrite.Pin(job, rewrite.Pins{Mode: rewrite.ModeGPU, Groups: []rewrite.GroupPins{{Group: "g", Nodes: []string{"n"}, GPUs: []string{"g1", "g2"}}}}, rewrite.Racks{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		events []string
+		to     *api.Job
+		want   string // "" if the job may get the GPUs
+	}{
+		"nothing": {nil, larger, ""},
+		"a purge": {[]string{
+			`{"Topic": "Allocation", "Index": 5, "Payload": {"Allocation": {"ID": "a", "Namespace": "default", "JobID": "gone", "ClientStatus": "running"}}}`,
+			`{"Topic": "Job", "Type": "JobDeregistered", "Index": 6, "Payload": {"Job": {"ID": "gone", "Namespace": "default"}, "Deleted": true}}`,
+		}, larger, "another job was purged meanwhile"},
+		"a GPU that another job got":         {[]string{theirs}, larger, `job "other" got GPU g2`},
+		"a GPU that the job does not add to": {[]string{theirs}, job, ""},
 	} {
-		var e cluster.Event
-		if err := json.Unmarshal([]byte(text), &e); err != nil {
+		p := newPlacer(t)
+		s, _, err := benchState(1, 0)
+		if err != nil {
 			t.Fatal(err)
 		}
-		if p.heard = append(p.heard, e); p.missedPurge() != (len(p.heard) == 2) {
-			t.Errorf("after %d events: %v", len(p.heard), p.missedPurge())
+		p.m.State = s
+		p.meanwhile.begin()
+		for _, text := range c.events {
+			var e cluster.Event
+			if err := json.Unmarshal([]byte(text), &e); err != nil {
+				t.Fatal(err)
+			}
+			p.heard = append(p.heard, e)
 		}
-	}
-	g := &model.Tracked{Lifecycle: gang.Of(gang.Observed{Key: cluster.JobKey{Namespace: "default", ID: "j"}, Job: benchJob("j", 1)})}
-	if _, err := p.register(t.Context(), g, gang.Register{Why: gang.ToGrow, Job: g.Job, Source: &gang.SourceRead{}}); !errors.Is(err, nomad.ErrConflict) || !p.again {
-		t.Errorf("%v, again %v", err, p.again)
+		if why := p.forbids(t.Context(), addition{cluster.KeyOf(job), addedGPUs(job, c.to), true, false}); (why == "") != (c.want == "") || !strings.Contains(why, c.want) {
+			t.Errorf("%s: %q, want %q", name, why, c.want)
+		}
+		g := &model.Tracked{Lifecycle: gang.Of(gang.Observed{Key: cluster.KeyOf(job), Job: job})}
+		if c.want == "" {
+			continue
+		}
+		if _, err := p.register(t.Context(), g, gang.Register{Why: gang.ToGrow, Job: c.to, Source: &gang.SourceRead{}}); !errors.Is(err, nomad.ErrConflict) || !p.again {
+			t.Errorf("%s: registered: %v, again %v", name, err, p.again)
+		}
 	}
 }

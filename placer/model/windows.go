@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
@@ -58,16 +57,16 @@ func (m *Model) OpenWindows(now time.Time) (open []OpenWindow) {
 	return open
 }
 
-// WindowOpened reports whether a window that keeps GPUs of the placement from the job has begun after
-// the cycle began.
-func WindowOpened(m *Model, k cluster.JobKey, on pal.Placement, now time.Time) bool {
+// WindowOpened reports whether a window that keeps one of the GPUs from the job has begun after the
+// cycle began.
+func WindowOpened(m *Model, k cluster.JobKey, gpus []string, now time.Time) bool {
 	if len(m.Cfg.Windows) == 0 {
 		return false
 	}
-	began, gpus := gang.QueueTime(m.Time), on.GPUs()
+	began := gang.QueueTime(m.Time)
 	return slices.ContainsFunc(m.Queue.KeptFrom(gang.QueueTime(now), k.String(), m.View.Cluster), func(w queue.WindowConflict) bool {
 		opened := began < w.From && w.From <= gang.QueueTime(now)
-		return opened && slices.ContainsFunc(gpus, func(u int) bool { return slices.Contains(w.On, u) })
+		return opened && slices.ContainsFunc(GPUIDs(m.View, w.On), func(id string) bool { return slices.Contains(gpus, id) })
 	})
 }
 
