@@ -33,7 +33,6 @@ func TestPlacerOrder(t *testing.T) {
 		{"usage outlives the placer", "queue {\n  fair_share = true\n}\n", testUsage},
 		{"window", fmt.Sprintf("window \"kernel\" {\n  start = %q\n  duration = \"1h\"\n  nodes = [\"node-1\"]\n}\n", soon), testWindow},
 		{"after other jobs", "", testAfter},
-		{"after any end or a failure", "", testAfterAnyEnd},
 		{"array", b.nomadBlock(), testArray},
 	})
 	b.tellLong([]scene{
@@ -204,47 +203,6 @@ func testAfter(t *testing.T, b *bed) {
 	if info := b.info("train"); *info.Status != "dead" {
 		t.Errorf("train is %s, and report runs", *info.Status)
 	}
-	b.sweep()
-}
-
-// The second segment of a training starts after the end of the first one, but not while the first
-// one's stopped tasks still write their checkpoint. A job with notok: starts only after a failure.
-func testAfterAnyEnd(t *testing.T, b *bed) {
-	after := func(id, others string) {
-		j := gang(id, 1, 1)
-		j.meta = fmt.Sprintf("pal_after = %q", others)
-		b.run(j.hcl())
-	}
-	written := filepath.Join(t.TempDir(), "checkpoint")
-	segment := gang("segment-1", 1, 1)
-	segment.script = fmt.Sprintf("trap 'until [ -e %s ]; do sleep 0.1; done; exit' INT TERM; while :; do sleep 0.1; done", written)
-	segment.groups[0].kill = "2m"
-	b.run(segment.hcl())
-	b.untilGPUs("segment-1", 1)
-	fails := gang("fails", 1, 1)
-	fails.script, fails.meta, fails.groups[0].extra = "exit 1", `pal_on_failure = "none"`, once
-	b.run(fails.hcl())
-	succeeds := gang("succeeds", 1, 1)
-	succeeds.seconds = 1
-	b.run(succeeds.hcl())
-	after("segment-2", "any:segment-1")
-	after("clean", "notok:segment-1")
-	after("report", "afternotok:fails,any:succeeds")
-	after("never", "notok:succeeds")
-	b.untilGPUs("report", 1)
-	b.untilWaits("never", "that job has succeeded; cancel this job")
-	b.untilWaits("clean", "comes after a failure of default/segment-1 (pal_after): that job is running")
-	if out, code := b.pal("cancel", "segment-1"); code != 0 {
-		t.Fatal(out)
-	}
-	b.untilWaits("segment-2", "comes after the end of default/segment-1 (pal_after): that job is running")
-	b.untilWaits("clean", "that job is running")
-	if err := os.WriteFile(written, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	b.untilGPUs("segment-2", 1)
-	b.untilGPUs("clean", 1)
-	b.untilWaits("never", "that job has succeeded")
 	b.sweep()
 }
 

@@ -14,7 +14,7 @@ job "pipeline" {
   }
 
   meta {
-    pal_after    = "prepare,train" # "any:train": however train ends; "notok:train": if it does not succeed
+    pal_after    = "prepare,train"
     pal_duration = "1h"
   }
 

@@ -27,8 +27,6 @@ const (
 	pruningRecords     = "removing the records of jobs that are gone"
 	readingUsage       = "reading the use of GPUs by namespace"
 	recordingUsage     = "recording the use of GPUs by namespace"
-	readingFinished    = "reading which jobs named in pal_after have finished"
-	recordingFinished  = "recording which jobs named in pal_after have finished"
 )
 
 // backoff describes an activity that has failed, and contains the time of the next try.

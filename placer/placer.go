@@ -24,7 +24,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
-	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 // Placer serves gated jobs. Create a Placer with [New] and run it with [Placer.Run]. Only one Run
@@ -88,14 +87,13 @@ type core struct {
 // journal contains the data that the placer writes in the background while cycles run.
 type journal struct {
 	*core
-	unsaved       unsavedRecords
-	started       []time.Time // the start times of the last gangs; at most burst entries
-	stale         []string    // variables with the records of jobs that are gone
-	runTimesFile  runTimesFile
-	finishedSaved []store.Finished // the finished jobs that are named in pal_after, as last stored
-	usage         usageFile
-	unstored      bool // the profile in force must be stored
-	lot           *lot // the writes under way; nil if there are none
+	unsaved      unsavedRecords
+	started      []time.Time // the start times of the last gangs; at most burst entries
+	stale        []string    // variables with the records of jobs that are gone
+	runTimesFile runTimesFile
+	usage        usageFile
+	unstored     bool // the profile in force must be stored
+	lot          *lot // the writes under way; nil if there are none
 }
 
 // pictures contains the snapshots that other goroutines read.

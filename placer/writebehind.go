@@ -43,7 +43,7 @@ func (p *journal) startWrites(ctx context.Context, now time.Time) {
 		return
 	}
 	l := &lot{paths: map[string]bool{}, written: make(chan struct{})}
-	for _, due := range []func(time.Time) *dueWrite{p.profileDue, p.recordsDue, p.runTimesDue, p.finishedDue, p.usageDue, p.staleDue} {
+	for _, due := range []func(time.Time) *dueWrite{p.profileDue, p.recordsDue, p.runTimesDue, p.usageDue, p.staleDue} {
 		if e := due(now); e != nil {
 			l.entries = append(l.entries, *e)
 			for _, path := range e.paths {

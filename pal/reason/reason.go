@@ -36,9 +36,6 @@ type Reason struct {
 	// that are stopped for this job, or the jobs that this job must wait for (pal_after).
 	Ahead string   `json:"ahead,omitempty"`
 	Jobs  []string `json:"jobs,omitempty"`
-	// End is how Jobs must end before this job can start: any for any end, notok for a failure. If
-	// End is missing, Jobs must succeed.
-	End string `json:"end,omitempty"`
 	// Shrinking are the elastic jobs that give up members for this job, as namespace/id.
 	Shrinking []string `json:"shrinking,omitempty"`
 	// Group is a task group, Members is its number of members, and Each is the number of GPUs per

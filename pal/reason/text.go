@@ -40,7 +40,6 @@ const (
 	WindowBegins Kind = "window-begins" // the job might not end before a window begins
 	Held         Kind = "held"          // a user has put the job on hold
 	ComesAfter   Kind = "after"         // the job comes after another job
-	InCircle     Kind = "after-circle"  // the other job also comes after this job
 	Begins       Kind = "begins"        // the job does not start before its pal_begin
 	Provided     Kind = "after-planned" // a planned job comes after other jobs
 	RetriesAt    Kind = "retries-at"    // the infrastructure failed, and the next try is not due yet
@@ -145,18 +144,17 @@ const (
 	NoMoreRuns    Kind = "no-more-runs"  // the job is parameterized or periodic, and was stopped
 
 	// States of a job that the present job must wait for (pal_after).
-	AheadFailed    Kind = "it-failed"
-	AheadRejected  Kind = "it-is-rejected"
-	AheadEndless   Kind = "it-never-ends"
-	AheadRuns      Kind = "it-runs"
-	AheadWaits     Kind = "it-waits"
-	AheadMissing   Kind = "it-is-not-there"
-	AheadTemplate  Kind = "it-is-a-template"
-	AheadGoesOn    Kind = "it-goes-on"
-	AheadStopped   Kind = "it-was-stopped"
-	AheadUnread    Kind = "it-cannot-be-read"
-	AheadChecked   Kind = "it-is-checked"
-	AheadSucceeded Kind = "it-succeeded"
+	AheadFailed   Kind = "it-failed"
+	AheadRejected Kind = "it-is-rejected"
+	AheadEndless  Kind = "it-never-ends"
+	AheadRuns     Kind = "it-runs"
+	AheadWaits    Kind = "it-waits"
+	AheadMissing  Kind = "it-is-not-there"
+	AheadTemplate Kind = "it-is-a-template"
+	AheadGoesOn   Kind = "it-goes-on"
+	AheadStopped  Kind = "it-was-stopped"
+	AheadUnread   Kind = "it-cannot-be-read"
+	AheadChecked  Kind = "it-is-checked"
 
 	// What can be done about a reason.
 	WiderFits     Kind = "fits-farther-apart" // the job would fit without pal_locality
@@ -275,9 +273,6 @@ var ofWaiting = map[Kind]writer{
 	},
 	ComesAfter: func(r Reason) string {
 		return comesAfter(r) + ": " + list(r.Because, ", ")
-	},
-	InCircle: func(r Reason) string {
-		return "comes after " + names(r.Jobs) + " (pal_after), which comes after this job, so the jobs wait for each other; run one of these jobs again without pal_after"
 	},
 	Provided: func(r Reason) string { return "the job also " + comesAfter(r) },
 	Begins:   func(r Reason) string { return "the job does not start before " + Moment(r.Until) + " (pal_begin)" },
@@ -501,18 +496,17 @@ var ofEnd = map[Kind]writer{
 
 // ofAhead writes the states of a job that other jobs wait for.
 var ofAhead = map[Kind]writer{
-	AheadFailed:    say("that job has failed; run it again"),
-	AheadRejected:  say("that job is rejected"),
-	AheadEndless:   func(r Reason) string { return "a " + r.Cause + " job never finishes" },
-	AheadRuns:      say("that job is running"),
-	AheadWaits:     say("that job has not started"),
-	AheadMissing:   say("Nomad has no such job (purged, garbage-collected, or not yet registered?)"),
-	AheadTemplate:  say("that job is parameterized or periodic, and never ends; give the id of one of its runs"),
-	AheadGoesOn:    say("that job has not ended"),
-	AheadStopped:   say("that job was stopped before it finished; run it again"),
-	AheadUnread:    func(r Reason) string { return "cannot read that job from Nomad: " + r.Cause },
-	AheadChecked:   say("the placer is checking whether that job has finished"),
-	AheadSucceeded: say("that job has succeeded; cancel this job, or remove that job from its pal_after"),
+	AheadFailed:   say("that job has failed; run it again"),
+	AheadRejected: say("that job is rejected"),
+	AheadEndless:  func(r Reason) string { return "a " + r.Cause + " job never finishes" },
+	AheadRuns:     say("that job is running"),
+	AheadWaits:    say("that job has not started"),
+	AheadMissing:  say("Nomad has no such job (purged, garbage-collected, or not yet registered?)"),
+	AheadTemplate: say("that job is parameterized or periodic, and never ends; give the id of one of its runs"),
+	AheadGoesOn:   say("that job has not ended"),
+	AheadStopped:  say("that job was stopped before it finished; run it again"),
+	AheadUnread:   func(r Reason) string { return "cannot read that job from Nomad: " + r.Cause },
+	AheadChecked:  say("the placer is checking whether that job has finished"),
 }
 
 // ofRemedies writes what can be done about a reason.
@@ -778,7 +772,7 @@ func ending(r Reason) string {
 func provided(r Reason, word string) string {
 	var all []string
 	for _, p := range r.Because {
-		all = append(all, names(p.Jobs)+map[string]string{"": " had succeeded", "any": " had ended", "notok": " had failed"}[p.End])
+		all = append(all, names(p.Jobs)+" had succeeded")
 	}
 	if len(all) == 0 {
 		return ""
@@ -786,9 +780,9 @@ func provided(r Reason, word string) string {
 	return " " + word + " " + names(all) + " (pal_after)"
 }
 
-// comesAfter says which jobs must end before a job can start, and how.
+// comesAfter says which jobs must succeed before a job can start.
 func comesAfter(r Reason) string {
-	return "comes after " + map[string]string{"any": "the end of ", "notok": "a failure of "}[r.End] + names(r.Jobs) + " (pal_after)"
+	return "comes after " + names(r.Jobs) + " (pal_after)"
 }
 
 // names lists jobs.

@@ -6,7 +6,6 @@ package query
 import (
 	"context"
 	"slices"
-	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
@@ -19,14 +18,14 @@ import (
 // ReadDependency reads the state of a job that must end before another job starts. had is the last
 // known state. If an event has reported a change that Nomad does not show yet, ReadDependency
 // returns had.
-func ReadDependency(ctx context.Context, c *nomad.Client, k cluster.JobKey, had model.Dependency, now time.Time) (model.Dependency, error) {
+func ReadDependency(ctx context.Context, c *nomad.Client, k cluster.JobKey, had model.Dependency) (model.Dependency, error) {
 	job, err := c.Job(ctx, k)
 	switch {
 	case err != nil, had.Outdated(job):
 		return had, err
 	case job == nil && !had.Ended.IsZero():
 		// Nomad has forgotten the job by now.
-		return model.Dependency{Ended: had.Ended, Failed: had.Failed, Why: had.Why}, nil
+		return model.Dependency{Ended: had.Ended}, nil
 	case !cluster.NeverFinishes(job).IsZero():
 		return model.Dependency{Why: cluster.NeverFinishes(job)}, nil
 	case !cluster.Dead(job):
@@ -48,7 +47,7 @@ func ReadDependency(ctx context.Context, c *nomad.Client, k cluster.JobKey, had 
 		// The job looks dead because it is registered again, and not yet evaluated.
 		return model.Dependency{Why: reason.Reason{Kind: reason.AheadGoesOn}}, nil
 	case !rewrite.Stopped(job):
-		return had.FailedBy(now, reason.Reason{Kind: reason.AheadFailed}), nil
+		return model.Dependency{Why: reason.Reason{Kind: reason.AheadFailed}}, nil
 	}
 	versions, err := c.Versions(ctx, k)
 	if err != nil {
@@ -57,5 +56,5 @@ func ReadDependency(ctx context.Context, c *nomad.Client, k cluster.JobKey, had 
 	if at, ok := gang.FinishedEarlier(job, as, versions); ok {
 		return model.Dependency{Ended: at}, nil
 	}
-	return had.FailedBy(now, reason.Reason{Kind: reason.AheadStopped}), nil
+	return model.Dependency{Why: reason.Reason{Kind: reason.AheadStopped}}, nil
 }

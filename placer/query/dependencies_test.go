@@ -65,7 +65,7 @@ func TestAfterWhatNeverEnds(t *testing.T) {
 func TestAfter(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		w.AddNodes(1, 4)
-		first := w.StartPlacer()
+		w.StartPlacer()
 		w.Submit(bed.Gang{Name: "prepare", Ungated: true, Runs: time.Minute, Change: withoutGPUs})
 		w.Submit(bed.Gang{Name: "train", Runs: 3 * time.Minute})
 		w.Submit(bed.Gang{Name: "report", Runs: time.Hour, Meta: map[string]string{"pal_after": "prepare,train"}})
@@ -85,8 +85,6 @@ func TestAfter(t *testing.T) {
 		if err := w.Purge(bed.Key("prepare")); err != nil {
 			w.T.Fatal(err)
 		}
-		first.Kill()
-		w.StartPlacer()
 		w.RunFor(30 * time.Second)
 		expect("comes after default/train (pal_after): that job is running")
 		w.ExpectRunning("report", 2*time.Minute)
@@ -110,7 +108,7 @@ func TestAfterItRan(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) { c.Queue.Order, c.Queue.Preempt = queue.FIFO, true }}, func(w *bed.World) {
 				w.AddNodes(1, 4)
-				first := w.StartPlacer()
+				w.StartPlacer()
 				prepare := bed.Gang{Name: "prepare", Ungated: true, Runs: time.Second, Change: withoutGPUs}
 				w.Submit(prepare)
 				report := bed.Gang{Name: "report", GPUs: 4, Runs: 10 * time.Hour, Meta: map[string]string{"pal_after": "prepare", "pal_preempt": "true"}}
@@ -124,8 +122,6 @@ func TestAfterItRan(t *testing.T) {
 					prepare.Runs = time.Hour
 					w.Submit(prepare)
 				}
-				first.Kill()
-				w.StartPlacer()
 				w.RunFor(10 * time.Minute)
 				w.Submit(bed.Gang{Name: "urgent", GPUs: 4, Runs: 5 * time.Minute, Priority: 90})
 				w.ExpectRunning("urgent", time.Minute)
@@ -355,16 +351,13 @@ func TestPlanAfter(t *testing.T) {
 		}
 		w.Submit(bed.Gang{Name: "web", Ungated: true, Service: true, Change: withoutGPUs})
 		w.Submit(bed.Gang{Name: "ends", Ungated: true, Runs: time.Second, Change: withoutGPUs})
-		for _, id := range []string{"fails", "fails-too"} {
-			w.Submit(bed.Gang{Name: id, Ungated: true, Runs: time.Second, Exit: 1, Change: withoutGPUs})
-		}
+		w.Submit(bed.Gang{Name: "fails", Ungated: true, Runs: time.Second, Exit: 1, Change: withoutGPUs})
 		w.RunFor(5 * time.Second)
 		for after, want := range map[string]string{
-			"trian":                          "comes after default/trian (pal_after): Nomad has no such job",
-			"web":                            "comes after default/web (pal_after): a service job never finishes",
-			"fails":                          "comes after default/fails (pal_after): that job has failed; run it again",
-			"notok:ends":                     "comes after a failure of default/ends (pal_after): that job has succeeded; cancel this job, or remove that job from its pal_after",
-			"any:fails,notok:fails-too,ends": "would start now if default/train and default/ends had succeeded, default/fails had ended and default/fails-too had failed (pal_after)",
+			"trian": "comes after default/trian (pal_after): Nomad has no such job",
+			"web":   "comes after default/web (pal_after): a service job never finishes",
+			"fails": "comes after default/fails (pal_after): that job has failed; run it again",
+			"ends":  "would start now if default/train and default/ends had succeeded (pal_after)",
 		} {
 			job := bed.Gang{Name: "report", GPUs: 2, Meta: map[string]string{"pal_after": "train," + after}}.Job()
 			cluster.Canonicalize(job)
@@ -376,88 +369,25 @@ func TestPlanAfter(t *testing.T) {
 	})
 }
 
-// A job with any: starts after any end of the other job. A job with notok: starts only if the other
-// job did not succeed. The placer remembers a failure even after Nomad has deleted the failed job.
-func TestAfterAnyEndOrFailure(t *testing.T) {
-	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) { c.Retries = 1 }}, func(w *bed.World) {
-		w.AddNodes(4, 4)
-		first := w.StartPlacer()
-		others := []string{"ends", "fails", "gpus-fail", "stops", "waits"}
-		for _, id := range others {
-			w.Submit(bed.Gang{Name: "any-" + id, Runs: 10 * time.Hour, Meta: map[string]string{"pal_after": "any:" + id}})
-			w.Submit(bed.Gang{Name: "notok-" + id, Runs: 10 * time.Hour, Meta: map[string]string{"pal_after": "notok:" + id}})
-		}
-		w.Submit(bed.Gang{Name: "ends", Runs: 20 * time.Second})
-		w.Submit(bed.Gang{Name: "fails", Ungated: true, Runs: 20 * time.Second, Exit: 1, Change: withoutGPUs})
-		w.Submit(bed.Gang{Name: "gpus-fail", Runs: time.Minute, Exit: 1})
-		w.Submit(bed.Gang{Name: "stops", Runs: 10 * time.Hour})
-		w.Submit(bed.Gang{Name: "waits", Members: 9, GPUs: 4, Runs: 10 * time.Hour})
-		w.RunFor(15 * time.Second)
-		runs := func(id string) bool { return len(w.GPUs(bed.Key(id))) > 0 }
-		for _, id := range others {
-			if runs("any-"+id) || runs("notok-"+id) {
-				w.T.Errorf("%s has not ended, and the jobs after it run", id)
-			}
-		}
-		if got, want := reasonOf(w, "notok-stops"), "comes after a failure of default/stops (pal_after): that job is running"; got != want {
-			w.T.Errorf("%q, want %q", got, want)
-		}
-		for _, id := range []string{"stops", "waits"} {
-			if err := w.Stop(bed.Key(id)); err != nil {
-				w.T.Fatal(err)
-			}
-		}
-		w.RunFor(65 * time.Second) // gpus-fail runs a second time
-		if runs("any-gpus-fail") || runs("notok-gpus-fail") {
-			w.T.Error("the jobs after gpus-fail run, although gpus-fail is tried again")
-		}
-		w.RunFor(65 * time.Second)
-		for _, id := range others {
-			if !runs("any-"+id) || runs("notok-"+id) != (id != "ends") {
-				w.T.Errorf("after %s: any %t, %q; notok %t, %q", id, runs("any-"+id), reasonOf(w, "any-"+id), runs("notok-"+id), reasonOf(w, "notok-"+id))
-			}
-		}
-		if got, want := reasonOf(w, "notok-ends"), "comes after a failure of default/ends (pal_after): that job has succeeded; cancel this job, or remove that job from its pal_after"; got != want {
-			w.T.Errorf("%q, want %q", got, want)
-		}
-		w.RunFor(time.Minute)
-		for _, id := range []string{"fails", "gpus-fail"} {
-			if err := w.Purge(bed.Key(id)); err != nil {
-				w.T.Fatal(err)
-			}
-		}
-		first.Kill()
-		w.StartPlacer()
-		w.RunFor(30 * time.Second)
-		for _, id := range []string{"fails", "gpus-fail"} { // jobs that are changed or new look up how the others ended
-			w.Submit(bed.Gang{Name: "any-" + id, GPUs: 2, Runs: 10 * time.Hour, Meta: map[string]string{"pal_after": "any:" + id}})
-			w.Submit(bed.Gang{Name: "late-" + id, Runs: 10 * time.Hour, Meta: map[string]string{"pal_after": "notok:" + id}})
-			w.Submit(bed.Gang{Name: "ok-" + id, Runs: 10 * time.Hour, Meta: map[string]string{"pal_after": id}})
-		}
-		w.ExpectRunning("late-fails", time.Minute)
-		w.ExpectRunning("late-gpus-fail", time.Minute)
-		if got, want := reasonOf(w, "ok-fails"), "comes after default/fails (pal_after): that job has failed; run it again"; got != want {
-			w.T.Errorf("%q, want %q", got, want)
-		}
-	})
-}
-
 // A job has ended only when its tasks have ended. A stopped job may still write its checkpoint.
 func TestAfterTheLastTask(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1, Nomad: nomadtest.Options{Kill: 30 * time.Second}}, func(w *bed.World) {
 		w.AddNodes(1, 4)
 		w.StartPlacer()
-		w.Submit(bed.Gang{Name: "segment-1", Runs: time.Hour, Change: func(j *api.Job) { j.TaskGroups[0].Tasks[0].KillTimeout = new(time.Minute) }})
-		w.Submit(bed.Gang{Name: "segment-2", Runs: time.Hour, Meta: map[string]string{"pal_after": "any:segment-1"}})
-		w.ExpectRunning("segment-1", 10*time.Second)
-		if err := w.Stop(bed.Key("segment-1")); err != nil {
+		w.Submit(bed.Gang{Name: "first", Runs: time.Hour, Change: func(j *api.Job) { j.TaskGroups[0].Tasks[0].KillTimeout = new(time.Minute) }})
+		w.Submit(bed.Gang{Name: "second", Runs: time.Hour, Meta: map[string]string{"pal_after": "first"}})
+		w.ExpectRunning("first", 10*time.Second)
+		if err := w.Stop(bed.Key("first")); err != nil {
 			w.T.Fatal(err)
 		}
 		w.RunFor(20 * time.Second)
-		if got, want := reasonOf(w, "segment-2"), "comes after the end of default/segment-1 (pal_after): that job is running"; got != want || len(w.GPUs(bed.Key("segment-2"))) > 0 {
+		if got, want := reasonOf(w, "second"), "comes after default/first (pal_after): that job is running"; got != want {
 			w.T.Errorf("%q, want %q", got, want)
 		}
-		w.ExpectRunning("segment-2", time.Minute)
+		w.RunFor(time.Minute)
+		if got, want := reasonOf(w, "second"), "comes after default/first (pal_after): that job was stopped before it finished; run it again"; got != want {
+			w.T.Errorf("%q, want %q", got, want)
+		}
 	})
 }
 
@@ -496,29 +426,6 @@ func TestBegin(t *testing.T) {
 	})
 }
 
-// Jobs that wait for each other are reported; a job that waits for them is not.
-func TestAfterEachOther(t *testing.T) {
-	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		w.AddNodes(1, 4)
-		w.StartPlacer()
-		for job, after := range map[string]string{"a": "b", "b": "c,late", "c": "late,a", "behind": "a"} {
-			w.Submit(bed.Gang{Name: job, Meta: map[string]string{"pal_after": after}})
-		}
-		w.RunFor(10 * time.Second)
-		for job, next := range map[string]string{"a": "b", "b": "c", "c": "a"} {
-			want := "comes after default/" + next + " (pal_after), which comes after this job, so the jobs wait for each other; run one of these jobs again without pal_after"
-			if got := reasonOf(w, job); got != want {
-				w.T.Errorf("%s: %q, want %q", job, got, want)
-			}
-		}
-		if got := reasonOf(w, "behind"); got != "comes after default/a (pal_after): that job has not started" {
-			w.T.Errorf("behind: %q", got)
-		}
-		w.Submit(bed.Gang{Name: "a"})
-		w.ExpectRunning("a", 10*time.Second)
-	})
-}
-
 // Nomad writes a registration before the evaluation of the job, so a job that is run again after a
 // failure looks dead for a moment. In this moment, the job has not failed again.
 func TestRegisteredButNotEvaluated(t *testing.T) {
@@ -542,8 +449,8 @@ func TestRegisteredButNotEvaluated(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		of, err := query.ReadDependency(t.Context(), c, cluster.JobKey{Namespace: "default", ID: "j"}, model.Dependency{}, time.Now())
-		if err != nil || of.Failed != failed {
+		of, err := query.ReadDependency(t.Context(), c, cluster.JobKey{Namespace: "default", ID: "j"}, model.Dependency{})
+		if err != nil || (of.Why.Kind == reason.AheadFailed) != failed {
 			t.Errorf("with allocations %s: %+v, %v", allocs, of, err)
 		}
 	}

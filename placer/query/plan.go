@@ -38,17 +38,17 @@ func (s *Snapshot) Plan(ctx context.Context, job *api.Job) (*Explanation, error)
 
 // checkAfter asks Nomad about the jobs in the pal_after of a planned job. If the planned job would
 // wait for one of them until somebody acts, e names this job: Nomad does not have the job, the job
-// never ends, or the job did not end as it must.
+// never ends, or the job did not succeed.
 func (s *Snapshot) checkAfter(ctx context.Context, e *Explanation, job *api.Job) {
 	hints, err := rewrite.ParseHints(job)
 	if err != nil || s.nomad == nil || e.State != gang.Starting && e.State != gang.Waiting {
 		return
 	}
-	for _, of := range hints.Predecessors() {
-		b := model.Predecessor{Key: cluster.JobKey{Namespace: e.Namespace, ID: of.ID}, End: of.End}
+	for _, id := range hints.Predecessors() {
+		b := cluster.JobKey{Namespace: e.Namespace, ID: id}
 		switch why := s.unmet(ctx, b); why.Kind {
-		case reason.AheadMissing, reason.AheadTemplate, reason.AheadEndless, reason.AheadFailed, reason.AheadStopped, reason.AheadRejected, reason.AheadSucceeded:
-			e.State, e.Reason = gang.Waiting, b.Reason(why)
+		case reason.AheadMissing, reason.AheadTemplate, reason.AheadEndless, reason.AheadFailed, reason.AheadStopped, reason.AheadRejected:
+			e.State, e.Reason = gang.Waiting, model.ComesAfter(b, why)
 			e.Wait, e.Holders = nil, nil
 			return
 		}
@@ -56,18 +56,18 @@ func (s *Snapshot) checkAfter(ctx context.Context, e *Explanation, job *api.Job)
 }
 
 // unmet returns why a planned job would have to wait for another job now.
-func (s *Snapshot) unmet(ctx context.Context, b model.Predecessor) reason.Reason {
+func (s *Snapshot) unmet(ctx context.Context, b cluster.JobKey) reason.Reason {
 	s.mu.Lock()
-	of, t := s.m.Dependencies.Known[b.Key], s.m.Jobs[b.Key]
+	of, t := s.m.Dependencies.Known[b], s.m.Jobs[b]
 	s.mu.Unlock()
 	if t != nil {
-		return t.AsDependency(of, s.m.Time).Unmet(b.End)
+		return t.AsDependency(of).Unmet()
 	}
-	of, err := ReadDependency(ctx, s.nomad, b.Key, of, s.m.Time)
+	of, err := ReadDependency(ctx, s.nomad, b, of)
 	if err != nil {
 		return reason.Reason{}
 	}
-	return of.Unmet(b.End)
+	return of.Unmet()
 }
 
 // runs reports whether the placer has already placed the job.
@@ -212,31 +212,28 @@ func (s facts) planRunning(e *Explanation, st gang.Observed, changed gang.Lifecy
 }
 
 // afterOthers explains that a planned gang first waits for its pal_begin, or for the jobs in its
-// pal_after that have not ended as they must. In this case, plan predicts no start, and offers no
-// change, because none would let the gang start now.
+// pal_after that have not succeeded. In this case, plan predicts no start, and offers no change,
+// because none would let the gang start now.
 func (s facts) afterOthers(e *Explanation, t *model.Tracked) {
-	var all []reason.Reason // one for each way to end
+	after := reason.Reason{Kind: reason.Provided}
 	for _, b := range t.Predecessors() {
-		if s.m.Dependencies.Known[b.Key].Unmet(b.End).IsZero() {
-			continue
+		if !s.m.Dependencies.Known[b].Unmet().IsZero() {
+			after.Jobs = append(after.Jobs, b.String())
 		}
-		i := slices.IndexFunc(all, func(r reason.Reason) bool { return r.End == string(b.End) })
-		if i < 0 {
-			i, all = len(all), append(all, reason.Reason{Kind: reason.Provided, End: string(b.End)})
-		}
-		all[i].Jobs = append(all[i].Jobs, b.Key.String())
 	}
-	switch t.AwaitBegin(s.m.Time); {
-	case t.After == nil && len(all) == 0:
+	if len(after.Jobs) == 0 {
+		after = reason.Reason{}
+	}
+	begins := t.AwaitBegin(s.m.Time)
+	switch {
+	case begins.IsZero() && after.IsZero():
 		return
-	case t.After == nil && e.State == gang.Starting:
-		e.Reason = e.Reason.Over(all...)
-	case t.After == nil:
-		e.Reason = e.Reason.And(all...)
+	case begins.IsZero() && e.State == gang.Starting:
+		e.Reason = e.Reason.Over(after)
 	case e.State == gang.Starting:
-		e.State, e.Reason = gang.Waiting, t.After.And(all...)
+		e.State, e.Reason = gang.Waiting, begins.And(after)
 	default:
-		e.Reason = e.Reason.And(*t.After).And(all...)
+		e.Reason = e.Reason.And(begins).And(after)
 	}
 	e.StartFrom, e.StartTo = time.Time{}, time.Time{}
 	e.Remedies, e.Ask, e.Try, e.Tradeoffs = nil, "", "", nil

@@ -36,7 +36,7 @@ type Hints struct {
 	Migrate     bool          // pal_migrate: the placer may move the job
 	OnFailure   FailureAction // pal_on_failure
 	// After is the value of pal_after: a list of jobs of the same namespace, separated by commas,
-	// that must end before this job can start. See [Hints.Predecessors].
+	// that must succeed before this job can start. See [Hints.Predecessors].
 	After string
 	// Begin is the value of pal_begin: the time before which the job does not start.
 	Begin Moment
@@ -344,61 +344,16 @@ func CheckUser(name string) error {
 // checks each of these jobs in every cycle.
 const maxAfter = 32
 
-// End is the way in which a job must end before a job that comes after it can start.
-type End string
-
-// Slurm calls these ends afterok, afterany and afternotok.
-const (
-	Success End = ""
-	AnyEnd  End = "any"
-	Failure End = "notok"
-)
-
-// Predecessor is a job that must end before another job can start.
-type Predecessor struct {
-	ID  string
-	End End
-}
-
-// parsePredecessor parses prepare, ok:prepare, any:prepare and notok:prepare. Slurm's words, such as
-// afterany, mean the same.
-func parsePredecessor(s string) Predecessor {
-	word, id, _ := strings.Cut(s, ":")
-	switch strings.TrimPrefix(word, "after") {
-	case "ok":
-		return Predecessor{id, Success}
-	case string(AnyEnd):
-		return Predecessor{id, AnyEnd}
-	case string(Failure):
-		return Predecessor{id, Failure}
-	}
-	return Predecessor{s, Success}
-}
-
-// String formats the predecessor in the form that parsePredecessor accepts.
-func (p Predecessor) String() string {
-	switch {
-	case p.End != Success:
-		return string(p.End) + ":" + p.ID
-	case strings.Contains(p.ID, ":"):
-		return "ok:" + p.ID
-	}
-	return p.ID
-}
-
 // parsePredecessors normalizes the value of pal_after: it removes spaces and duplicates.
 func parsePredecessors(s string) (string, error) {
-	ends, all := map[string]End{}, []string{}
+	var all []string
 	for one := range strings.SplitSeq(s, ",") {
-		p := parsePredecessor(strings.TrimSpace(one))
-		end, twice := ends[p.ID]
-		switch {
-		case p.ID == "":
-			return "", fmt.Errorf("not a list of jobs such as prepare,any:train,notok:test")
-		case twice && end != p.End:
-			return "", fmt.Errorf("the list contains job %s twice, with different conditions", p.ID)
-		case !twice:
-			ends[p.ID], all = p.End, append(all, p.String())
+		id := strings.TrimSpace(one)
+		if id == "" {
+			return "", fmt.Errorf("not a list of jobs such as prepare,train")
+		}
+		if !slices.Contains(all, id) {
+			all = append(all, id)
 		}
 	}
 	if len(all) > maxAfter {
@@ -408,14 +363,11 @@ func parsePredecessors(s string) (string, error) {
 }
 
 // Predecessors returns the jobs in After.
-func (h Hints) Predecessors() (all []Predecessor) {
+func (h Hints) Predecessors() []string {
 	if h.After == "" {
 		return nil
 	}
-	for one := range strings.SplitSeq(h.After, ",") {
-		all = append(all, parsePredecessor(one))
-	}
-	return all
+	return strings.Split(h.After, ",")
 }
 
 // Moment is a time in a hint. If the author gave a duration, Within is this duration, counted from
@@ -455,7 +407,7 @@ func (h Hints) check(job *api.Job) error {
 	child := job.ParentID != nil && *job.ParentID != ""
 	template := job.ParameterizedJob != nil || job.Periodic != nil
 	switch {
-	case job.ID != nil && slices.ContainsFunc(h.Predecessors(), func(p Predecessor) bool { return p.ID == *job.ID }):
+	case job.ID != nil && slices.Contains(h.Predecessors(), *job.ID):
 		return fmt.Errorf("meta pal_after contains the job itself")
 	case h.Parallel > 0 && !child && !template:
 		return fmt.Errorf("meta pal_array_parallel requires a parameterized or periodic job")

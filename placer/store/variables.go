@@ -88,13 +88,9 @@ func shrinkRecord(r *gang.Record) bool {
 	return true
 }
 
-// runTimesShards is the number of variables with run times. finishedShards is the number of
-// variables with finished jobs. The hash of a name selects the variable. If these numbers change,
-// names move to other variables.
-const (
-	runTimesShards = 8
-	finishedShards = 16
-)
+// runTimesShards is the number of variables with run times. The hash of a name selects the variable.
+// If this number changes, names move to other variables.
+const runTimesShards = 8
 
 // RunTimes returns the shards that contain the run times for each name. If a shard is too large,
 // each of its names loses the older half of its runs. A name with a single run is dropped.
@@ -199,29 +195,6 @@ func (s Store) Usage() Variable[Usage] {
 		u.Usage = u.Usage[:len(u.Usage)/2]
 		return true
 	})}
-}
-
-// Finished is a job that has ended and for which other jobs wait. Failed is true if the job ended
-// without success.
-type Finished struct {
-	Namespace string    `json:"namespace"`
-	Job       string    `json:"job"`
-	At        time.Time `json:"at"`
-	Failed    bool      `json:"failed,omitempty"`
-}
-
-// Finished returns the shards with finished jobs. A job is kept while jobs that name it in
-// pal_after wait for it, or may wait for it again. If a shard is too large, half of its jobs are
-// dropped.
-func (s Store) Finished() Shards[[]Finished, []Finished] {
-	return Shards[[]Finished, []Finished]{
-		prefix: "nomad-pal/after", nomad: s.nomad, join: concatenated[Finished],
-		codec: asJSON("finished", func(fs *[]Finished) bool {
-			*fs = (*fs)[:len(*fs)/2]
-			return true
-		}),
-		split: sharded(finishedShards, func(f Finished) string { return f.Namespace + "/" + f.Job }),
-	}
 }
 
 // Heartbeat is the status that the active agent writes to Nomad.

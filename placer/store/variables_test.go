@@ -5,8 +5,6 @@ package store
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
@@ -14,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -42,42 +39,6 @@ func recordOf(members int) gang.Record {
 	}
 	packed, predicted := *c, *c
 	return gang.Record{Namespace: "default", Job: "j", Predicted: &predicted, Decision: pal.Decision{Chosen: c, Packed: &packed}}
-}
-
-// Thousands of finished jobs with long names are kept.
-func TestFinishedFit(t *testing.T) {
-	_, s := newStore(t)
-	var all []Finished
-	for i := range 4000 {
-		all = append(all, Finished{Namespace: "default", Job: fmt.Sprintf("%s-%d", strings.Repeat("n", 100), i), At: time.Unix(int64(i), 123456789).UTC()})
-	}
-	if err := s.Finished().Write(t.Context(), all); err != nil {
-		t.Fatal(err)
-	}
-	is, err := s.Finished().Read(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(is) != len(all) {
-		t.Errorf("%d of %d are kept", len(is), len(all))
-	}
-}
-
-// If more jobs have finished than fit, some are kept.
-func TestFinishedIsCut(t *testing.T) {
-	_, s := newStore(t)
-	var all []Finished
-	for i := range 24_000 {
-		name := sha256.Sum256([]byte(strconv.Itoa(i))) // cannot be compressed
-		all = append(all, Finished{Namespace: "default", Job: hex.EncodeToString(name[:]), At: time.Unix(int64(i), 0).UTC()})
-	}
-	if err := s.Finished().Write(t.Context(), all); err != nil {
-		t.Fatal(err)
-	}
-	is, err := s.Finished().Read(t.Context())
-	if err != nil || len(is) < len(all)/8 || len(is) >= len(all) {
-		t.Errorf("%d of %d are kept: %v", len(is), len(all), err)
-	}
 }
 
 // A decision on any number of GPUs fits into a variable, and says how many
@@ -386,7 +347,7 @@ func TestVariablesAreDocumented(t *testing.T) {
 			}
 		}
 	}
-	if found < 10 {
+	if found < 9 {
 		t.Errorf("%d variables in the source", found)
 	}
 }

@@ -325,7 +325,7 @@ func (x *Walk) hint(g *Gang) {
 		g.Meta["pal_on_failure"] = "none"
 	case 5:
 		if x.made > 1 { // the other job may never succeed
-			g.Meta["pal_after"] = fmt.Sprintf("%sjob-%03d", []string{"", "any:", "notok:"}[x.made%3], x.made-1)
+			g.Meta["pal_after"] = fmt.Sprintf("job-%03d", x.made-1)
 			x.left[Key(g.Name)] = true
 		}
 	case 6, 7:
