@@ -386,21 +386,22 @@ func (d *diagnosis) label(c nomadConfig, want string) {
 
 // calibration checks the profile.
 func (d *diagnosis) calibration() {
+	path := d.cfg.ProfilePath
 	switch {
-	case d.profile == "" && d.cfg.ProfileFromNomad != nil:
+	case d.cfg.ProfileFromNomad != nil:
 		d.add(statusOK, "profile", "comes from Nomad's variables (profile_from_nomad)", "")
 		return
-	case d.profile == "":
+	case path == "":
 		d.add(statusOK, "profile", "no profile is set, so measured GPUs are compared only with GPUs of the same model on this node", "")
 		return
 	}
-	p, err := deviceplugin.ReadProfile(d.profile)
+	p, err := deviceplugin.ReadProfile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		d.add(statusFail, "profile", err.Error(), "nomad-pal profile export -o "+d.profile+" writes it")
+		d.add(statusFail, "profile", err.Error(), "nomad-pal profile export -o "+path+" writes it")
 		return
 	}
 	if err != nil {
-		d.add(statusFail, "profile", d.profile+": "+err.Error(), "write the profile again; until then the plugin keeps the previous profile")
+		d.add(statusFail, "profile", path+": "+err.Error(), "write the profile again; until then the plugin keeps the previous profile")
 		return
 	}
 	unknown := 0
@@ -412,7 +413,7 @@ func (d *diagnosis) calibration() {
 		}
 	}
 	if unknown > 0 {
-		d.add(statusWarn, "profile", fmt.Sprintf("version %d has no entry for %d of this node's GPUs, so the node publishes these GPUs in class 5, the slowest, unless it has measured them itself", p.Version, unknown), "measure with a job: jobspecs/measure.nomad.hcl; then write the file again: nomad-pal profile export -o "+d.profile)
+		d.add(statusWarn, "profile", fmt.Sprintf("version %d has no entry for %d of this node's GPUs, so the node publishes these GPUs in class 5, the slowest, unless it has measured them itself", p.Version, unknown), "measure with a job: jobspecs/measure.nomad.hcl; then write the file again: nomad-pal profile export -o "+path)
 		return
 	}
 	d.add(statusOK, "profile", fmt.Sprintf("version %d", p.Version), "")

@@ -44,7 +44,7 @@ func (d *diagnosis) configured() {
 	}
 	d.stateless = d.stateDir == "" && d.cfg.StateDir == ""
 	d.stateDir = cmp.Or(d.stateDir, d.cfg.StateDir, deviceplugin.DefaultStateDir)
-	d.profile, d.ignored = cmp.Or(d.profile, d.cfg.ProfilePath), d.cfg.IgnoredGPUIDs
+	d.ignored = d.cfg.IgnoredGPUIDs
 	d.library, d.cudaLibrary = cmp.Or(d.library, d.cfg.NVMLLibrary), cmp.Or(d.cudaLibrary, d.cfg.Measure.CUDALibrary)
 }
 

@@ -30,16 +30,15 @@ import (
 
 // source holds the flags that select where the GPUs come from.
 type source struct {
-	inventory, library, profile string
-	stateDir                    string // the running plugin's state_dir
-	ignored                     []string
-	json                        bool
+	inventory, library string
+	stateDir           string // the running plugin's state_dir
+	ignored            []string
+	json               bool
 }
 
 const sourceHelp = `
   -inventory=FILE  Take the GPUs from an inventory file instead of NVML.
   -nvml=LIBRARY    NVML library (default libnvidia-ml.so.1).
-  -profile=FILE    Calibrated profile with the variability classes.
   -json            Print JSON.
 `
 
@@ -54,7 +53,6 @@ func (s *source) parse(ui cli.Ui, name string, args []string, more func(*flag.Fl
 	fs := flag.NewFlagSet(name, flag.ContinueOnError)
 	fs.StringVar(&s.inventory, "inventory", "", "")
 	fs.StringVar(&s.library, "nvml", "", "")
-	fs.StringVar(&s.profile, "profile", "", "")
 	fs.BoolVar(&s.json, "json", false, "")
 	if more != nil {
 		more(fs)
@@ -90,7 +88,7 @@ func parseFlags(ui cli.Ui, fs *flag.FlagSet, args []string) (code int, ok bool) 
 // config returns the plugin configuration that the flags describe.
 func (s *source) config() deviceplugin.Config {
 	cfg := deviceplugin.DefaultConfig()
-	cfg.NVMLLibrary, cfg.ProfilePath, cfg.Watchdog = cmp.Or(s.library, cfg.NVMLLibrary), s.profile, 0
+	cfg.NVMLLibrary, cfg.Watchdog = cmp.Or(s.library, cfg.NVMLLibrary), 0
 	cfg.StateDir = "" // the state directory is the running plugin's
 	cfg.IgnoredGPUIDs = s.ignored
 	if s.inventory != "" {
