@@ -72,7 +72,7 @@ const silent = "\x00silent"
 
 // If other users give estimates, the expected run time of a gang without an estimate is
 // silenceCounts × the mean run time of gangs without an estimate. With a value of 1, users often
-// gained from giving no estimate: see docs/results/README.md.
+// gained from giving no estimate (make sim-users).
 const silenceCounts = 2
 
 // learnSilent records a finished run if its gang had no estimate. If other users give estimates, a

@@ -184,12 +184,12 @@ const (
 	DefaultMaxWait      = 36 * time.Hour
 	DefaultOverdueShare = 0.05
 	// DefaultPatience means, for example, that a gang with an estimate of two hours is overdue
-	// after a wait of four hours. See docs/results/README.md.
+	// after a wait of four hours.
 	DefaultPatience = 2
 	DefaultQuantum  = time.Hour
 	leastQuantum    = time.Second // with less, the Queue would decide again and again
-	// DefaultCredit lets preemptible gangs gain as much from preemption as other gangs. See
-	// docs/results/README.md.
+	// DefaultCredit lets preemptible gangs gain as much from preemption as other gangs (make
+	// sim-users).
 	DefaultCredit = 0.4
 	// DefaultRuntime has an effect only if other gangs are known to run for a shorter or a longer
 	// time.
