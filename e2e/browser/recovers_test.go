@@ -4,10 +4,12 @@
 package browser
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -45,4 +47,34 @@ func TestPagesRecover(t *testing.T) {
 		p.waits(route+" recovers", `!document.querySelector("main .alert")`)
 		p.shows(text)
 	}
+}
+
+// An agent stands by since another one became active. The page goes to the active agent, and keeps
+// its view.
+func TestPageGoesToActiveAgent(t *testing.T) {
+	browser := chromium(t)
+	w := start(t, 1, nil)
+	w.submit(t, bed.Gang{Name: "runs", GPUs: 1})
+	agent, err := url.Parse(w.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var standby atomic.Bool
+	proxy := &httputil.ReverseProxy{FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(agent) }}
+	front := httptest.NewServer(http.HandlerFunc(func(to http.ResponseWriter, r *http.Request) {
+		itself := r.URL.Path != "/ui/" && strings.HasPrefix(r.URL.Path, "/ui/")
+		if standby.Load() && !itself {
+			http.Redirect(to, r, w.url+r.URL.RequestURI(), http.StatusTemporaryRedirect)
+			return
+		}
+		proxy.ServeHTTP(to, r)
+	}))
+	t.Cleanup(func() { front.CloseClientConnections(); front.Close() })
+	p := open(t, browser, front.URL, "#/jobs")
+	p.waits("the page is live", `document.getElementById("state").innerText.startsWith("Live")`)
+	standby.Store(true)
+	front.CloseClientConnections()
+	p.waits("the page is the active agent's", fmt.Sprintf(`location.href === %q`, w.url+"/ui/#/jobs"))
+	p.waits("the page is live again", `document.getElementById("state").innerText.startsWith("Live")`)
+	p.shows("runs")
 }
