@@ -21,7 +21,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/klauspost/compress/gzhttp"
 	"golang.org/x/sync/semaphore"
 )
 
@@ -58,7 +57,7 @@ func (s *server) guarded() (http.Handler, error) {
 	}
 	h := onlyJSON(s.handler())
 	h = http.NewCrossOriginProtection().Handler(h)
-	return gzhttp.GzipHandler(s.agent.requests.bounded(s.recovered(headers(hosts.only(h))))), nil
+	return gzipped(s.agent.requests.bounded(s.recovered(headers(hosts.only(h))))), nil
 }
 
 // recovered answers 500 if the handler of a request panics, and keeps serving. recovered drops the

@@ -5,17 +5,12 @@ package agent
 
 import (
 	"bytes"
-	"compress/flate"
-	"encoding/base64"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"hash/crc32"
 	"hash/fnv"
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -38,7 +33,7 @@ const (
 // cluster, and then with each change, for a web page.
 //
 // A message is the whole state or, with "from", the difference from the state of that version. The
-// agent makes and compresses a message once for all pages. If the token of a page cannot read
+// agent makes a message once for all pages. If the token of a page cannot read
 // nodes, the messages to this page contain no GPUs; they only tell the page when to read its
 // lists again.
 func (s *server) serveStream(w http.ResponseWriter, r *http.Request) {
@@ -57,15 +52,14 @@ func (s *server) serveStream(w http.ResponseWriter, r *http.Request) {
 	}
 	defer done()
 	nodes := c.readsNodes(r.Context()) == nil
-	out := newPacker(w, strings.Contains(r.Header.Get("Accept-Encoding"), "gzip"))
-	defer out.end()
+	w.Header().Set("Content-Type", "text/event-stream")
 	over, tick, heard := time.NewTimer(followFor), time.NewTicker(snapshotAge), time.Now()
 	defer over.Stop()
 	defer tick.Stop()
 	// Send the latest snapshot at once, although it may be old.
 	if snapshot := s.snapshots.latest(); snapshot != nil {
 		var messages []message
-		if messages, version = s.pages.after(snapshot, version, nodes); out.send(messages) != nil {
+		if messages, version = s.pages.after(snapshot, version, nodes); send(w, messages) != nil {
 			return
 		}
 	}
@@ -80,7 +74,7 @@ func (s *server) serveStream(w http.ResponseWriter, r *http.Request) {
 			messages = []message{alive}
 		}
 		if len(messages) > 0 {
-			if heard = time.Now(); out.send(messages) != nil {
+			if heard = time.Now(); send(w, messages) != nil {
 				return // the page is gone, or too slow
 			}
 		}
@@ -94,9 +88,8 @@ func (s *server) serveStream(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// message is a server-sent event, as text and as a piece of a gzip stream. Pieces can be
-// concatenated in any order, because no piece refers to another.
-type message struct{ text, packed []byte }
+// message is a server-sent event.
+type message []byte
 
 var alive = newMessage("alive", struct{}{})
 
@@ -105,54 +98,19 @@ func newMessage(event string, data any) message {
 	if err != nil {
 		panic(err) // impossible: data has only numbers and texts
 	}
-	m := message{text: fmt.Appendf(nil, "event: %s\ndata: %s\n\n", event, text)}
-	var b bytes.Buffer
-	z, _ := flate.NewWriter(&b, flate.DefaultCompression) // this level is valid
-	_, _ = z.Write(m.text)
-	_ = z.Flush()
-	m.packed = b.Bytes()
-	return m
+	return fmt.Appendf(nil, "event: %s\ndata: %s\n\n", event, text)
 }
 
-// packer writes messages, as one gzip stream if the page accepts it.
-type packer struct {
-	w    http.ResponseWriter
-	c    *http.ResponseController
-	gzip bool
-	crc  uint32
-	size uint32
-}
-
-func newPacker(w http.ResponseWriter, gzip bool) *packer {
-	w.Header().Set("Content-Type", "text/event-stream")
-	p := &packer{w: w, c: http.NewResponseController(w), gzip: gzip}
-	if gzip {
-		w.Header().Set("Content-Encoding", "gzip")
-		_, _ = w.Write([]byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff}) // RFC 1952, 2.3
-	}
-	return p
-}
-
-func (p *packer) send(ms []message) error {
-	_ = p.c.SetWriteDeadline(time.Now().Add(slowReader)) // test recorders have no deadline
+// send writes messages to a page.
+func send(w http.ResponseWriter, ms []message) error {
+	c := http.NewResponseController(w)
+	_ = c.SetWriteDeadline(time.Now().Add(slowReader)) // test recorders have no deadline
 	for _, m := range ms {
-		out := m.text
-		if p.gzip {
-			out, p.crc, p.size = m.packed, crc32.Update(p.crc, crc32.IEEETable, m.text), p.size+uint32(len(m.text))
-		}
-		if _, err := p.w.Write(out); err != nil {
+		if _, err := w.Write(m); err != nil {
 			return err
 		}
 	}
-	return p.c.Flush()
-}
-
-// end writes the end of the gzip stream: an empty last block, the checksum and the length.
-func (p *packer) end() {
-	if p.gzip {
-		tail := binary.LittleEndian.AppendUint32([]byte{1, 0, 0, 0xff, 0xff}, p.crc)
-		_, _ = p.w.Write(binary.LittleEndian.AppendUint32(tail, p.size))
-	}
+	return c.Flush()
 }
 
 // pages is the state that the stream sends to all pages, with its last changes.
@@ -175,14 +133,14 @@ type delta struct {
 	m        [2]message
 }
 
-// state is the content of a message. Without From, Cells has all GPUs: 2 bytes each, in base64.
-// With From, Cells has the index of each changed cell, followed by the cell's new value.
+// state is the content of a message. Without From, Cells has the cells of all GPUs. With From, Cells
+// has the index of each changed cell, followed by the cell's new value.
 type state struct {
 	Version uint64          `json:"version"`
 	From    uint64          `json:"from,omitempty"`
 	Jobs    uint64          `json:"jobs"`
 	Racks   json.RawMessage `json:"racks,omitempty"`
-	Cells   any             `json:"cells,omitempty"`
+	Cells   []int           `json:"cells,omitempty"`
 }
 
 func newDelta(s state) delta {
@@ -214,11 +172,11 @@ func (p *pages) after(now *query.Snapshot, version uint64, nodes bool) (ms []mes
 		return ms, p.version
 	}
 	if p.whole == nil {
-		cells := make([]byte, 0, 2*len(p.cells))
-		for _, c := range p.cells {
-			cells = binary.LittleEndian.AppendUint16(cells, uint16(c))
+		cells := make([]int, len(p.cells))
+		for i, c := range p.cells {
+			cells[i] = int(c)
 		}
-		d := newDelta(state{Version: p.version, Jobs: p.jobs, Racks: p.racks, Cells: base64.StdEncoding.EncodeToString(cells)})
+		d := newDelta(state{Version: p.version, Jobs: p.jobs, Racks: p.racks, Cells: cells})
 		p.whole = &d
 	}
 	return []message{p.whole.m[which]}, p.version
@@ -257,11 +215,7 @@ func (p *pages) advance(m *query.Map, queue uint64) {
 	if len(p.deltas) == deltasKept {
 		p.deltas = slices.Delete(p.deltas, 0, 1)
 	}
-	s := state{Version: p.version, From: was, Jobs: p.jobs}
-	if len(changed) > 0 {
-		s.Cells = changed
-	}
-	p.deltas = append(p.deltas, newDelta(s))
+	p.deltas = append(p.deltas, newDelta(state{Version: p.version, From: was, Jobs: p.jobs, Cells: changed}))
 }
 
 // hashOf returns a hash of what the page shows about jobs, failures and ailing GPUs. Expected

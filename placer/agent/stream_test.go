@@ -6,8 +6,6 @@ package agent
 import (
 	"bytes"
 	"compress/gzip"
-	"encoding/base64"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -49,7 +47,7 @@ func (s *shown) take(t *testing.T, text []byte) {
 		var m struct {
 			Version, From, Jobs uint64
 			Racks               []query.MapRack
-			Cells               json.RawMessage
+			Cells               []int
 		}
 		if err := json.Unmarshal(data, &m); err != nil {
 			t.Fatalf("%s: %v", data, err)
@@ -58,24 +56,12 @@ func (s *shown) take(t *testing.T, text []byte) {
 			t.Fatalf("a change from version %d at %d", m.From, s.Version)
 		}
 		if s.Version, s.Jobs = m.Version, m.Jobs; m.Racks != nil {
-			var packed string
-			if err := json.Unmarshal(m.Cells, &packed); err != nil {
-				t.Fatal(err)
-			}
-			raw, err := base64.StdEncoding.DecodeString(packed)
-			if err != nil {
-				t.Fatal(err)
-			}
 			s.Racks, s.Cells = m.Racks, nil
-			for two := range slices.Chunk(raw, 2) {
-				s.Cells = append(s.Cells, query.Cell(binary.LittleEndian.Uint16(two)))
+			for _, c := range m.Cells {
+				s.Cells = append(s.Cells, query.Cell(c))
 			}
-		} else if m.Cells != nil {
-			var changed []int
-			if err := json.Unmarshal(m.Cells, &changed); err != nil {
-				t.Fatal(err)
-			}
-			for two := range slices.Chunk(changed, 2) {
+		} else {
+			for two := range slices.Chunk(m.Cells, 2) {
 				s.Cells[two[0]] = query.Cell(two[1])
 			}
 		}
@@ -98,7 +84,7 @@ func (p *pages) messages(version uint64, nodes bool) []byte {
 	ms, _ := p.after(p.of, version, nodes)
 	var out []byte
 	for _, m := range ms {
-		out = append(out, m.text...)
+		out = append(out, m...)
 	}
 	return out
 }
@@ -214,40 +200,59 @@ func TestStreamTellsOfReasons(t *testing.T) {
 		}
 		w.RunFor(time.Minute)
 		if ms, _ := p.after(w.Picture(), version, true); len(ms) > 0 {
-			w.T.Errorf("nothing has changed, but the page gets %s", ms[0].text)
+			w.T.Errorf("nothing has changed, but the page gets %s", ms[0])
 		}
 	})
 }
 
-// The parts that are compressed once for all pages form one gzip stream, in any order.
-func TestPackedMessages(t *testing.T) {
-	ms := []message{newMessage("a", "one"), newMessage("b", strings.Repeat("two", 1000)), alive, newMessage("a", "one")}
-	var want []byte
-	for _, m := range ms {
-		want = append(want, m.text...)
-	}
+// A caller that accepts gzip gets each message when it is sent; another caller gets it as it is.
+func TestMessagesAreCompressed(t *testing.T) {
+	ms := []message{newMessage("a", "one"), newMessage("b", strings.Repeat("two", 1000)), alive}
+	want := bytes.Join([][]byte{ms[0], ms[1], ms[2]}, nil)
+	next := make(chan bool)
+	server := httptest.NewServer(gzipped(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		for _, m := range ms {
+			<-next
+			if err := send(w, []message{m}); err != nil {
+				t.Error(err)
+			}
+		}
+	})))
+	defer server.Close()
 	for _, zipped := range []bool{true, false} {
-		w := httptest.NewRecorder()
-		p := newPacker(w, zipped)
-		if err := p.send(ms); err != nil {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, nil)
+		if err != nil {
 			t.Fatal(err)
 		}
-		p.end()
-		var r io.Reader = w.Body
+		if r.Header.Set("Accept-Encoding", "identity"); zipped {
+			r.Header.Set("Accept-Encoding", "gzip")
+		}
+		go func() { next <- true }()
+		resp, err := http.DefaultTransport.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body := io.Reader(resp.Body)
+		if encoding := resp.Header.Get("Content-Encoding"); (encoding == "gzip") != zipped {
+			t.Fatalf("gzip %v: the encoding is %q", zipped, encoding)
+		}
 		if zipped {
-			if w.Body.Len() > len(want)/4 {
-				t.Errorf("%d bytes for %d", w.Body.Len(), len(want))
-			}
-			z, err := gzip.NewReader(w.Body)
-			if err != nil {
+			if body, err = gzip.NewReader(resp.Body); err != nil {
 				t.Fatal(err)
 			}
-			r = z
 		}
-		got, err := io.ReadAll(r) // also checks the checksums
-		if err != nil || !bytes.Equal(got, want) {
+		got := make([]byte, len(ms[0]))
+		if _, err := io.ReadFull(body, got); err != nil || !bytes.Equal(got, ms[0]) {
+			t.Errorf("gzip %v: the first message is %q: %v", zipped, got, err)
+		}
+		next <- true
+		next <- true
+		rest, err := io.ReadAll(body)
+		if got := append(got, rest...); err != nil || !bytes.Equal(got, want) {
 			t.Errorf("gzip %v: %d bytes, want %d: %v", zipped, len(got), len(want), err)
 		}
+		resp.Body.Close()
 	}
 }
 
@@ -301,9 +306,8 @@ func TestSlowReaderIsDropped(t *testing.T) {
 	ours, theirs := net.Pipe() // unbuffered: a write waits for its reader
 	defer theirs.Close()
 	w := &piped{ResponseRecorder: httptest.NewRecorder(), conn: ours}
-	p := newPacker(w, false)
 	w.within = 10 * time.Millisecond
-	if err := p.send([]message{alive}); err == nil {
+	if err := send(w, []message{alive}); err == nil {
 		t.Error("the message counts as read")
 	} else if timeout := net.Error(nil); !errors.As(err, &timeout) || !timeout.Timeout() {
 		t.Errorf("ended by %v", err)

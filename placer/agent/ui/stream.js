@@ -1,13 +1,6 @@
 // The agent's stream. It runs in the page, or in the worker that all tabs share: see
 // docs/design/page.md.
 
-// cellsOf decodes the cells of the stream: base64 of two bytes for each cell, the low byte first.
-function cellsOf(text) {
-  const bytes = atob(text), cells = new Uint16Array(bytes.length / 2);
-  for (let i = 0; i < cells.length; i++) cells[i] = bytes.charCodeAt(2 * i) | bytes.charCodeAt(2 * i + 1) << 8;
-  return cells;
-}
-
 const pauses = (ms, signal) => new Promise(done => { const t = setTimeout(done, ms); signal.addEventListener("abort", () => { clearTimeout(t); done(); }, {once: true}); });
 
 // follow reads the stream with a token until signal aborts, and calls on({state}), on({trouble, status}),
@@ -33,7 +26,7 @@ export async function follow(secret, on, signal) {
           const state = JSON.parse(data);
           if (state.from && state.from !== version) { version = 0; throw new Error("a change is missing"); }
           version = state.version;
-          if (state.racks) state.cells = cellsOf(state.cells);
+          if (state.racks) state.cells = Uint16Array.from(state.cells ?? []);
           on({state});
         }
       }
