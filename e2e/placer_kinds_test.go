@@ -186,18 +186,19 @@ func testDistinctHosts(t *testing.T, b *bed) {
 	b.purge("apart")
 }
 
-// release -all removes our constraints from all jobs, which keep running.
+// Without a placer, release -all -now removes the gate of waiting jobs, and restarts no running job.
 func testReleaseAll(t *testing.T, b *bed) {
-	b.runs(gang("placed", 1, 2), 2)
+	runs := b.runs(gang("placed", 1, 2), 2)
 	b.run(gang("held", 5, 4).hcl()) // larger than the cluster
 	b.stopAgent()
-	if out, code := b.pal("release", "-all", "-gate-only"); code != 0 || !strings.Contains(out, "held") || strings.Contains(out, "placed") {
-		t.Errorf("release -all -gate-only: exit code %d: %s", code, out)
-	}
-	if out, code := b.pal("release", "-all"); code != 0 || !strings.Contains(out, "placed") {
+	if out, code := b.pal("release", "-all"); code != 3 || !strings.Contains(out, "release -now") {
 		t.Errorf("release -all: exit code %d: %s", code, out)
 	}
+	if out, code := b.pal("release", "-all", "-now"); code != 0 || !strings.Contains(out, "held") || !strings.Contains(out, "placed") {
+		t.Errorf("release -all -now: exit code %d: %s", code, out)
+	}
 	b.says("release -all", "Nothing to release") // a second release finds nothing
+	same(t, "the GPUs of the running job", runs, b.untilGPUs("placed", 2))
 	b.untilRunning("placed", 1)
 	b.purge("placed", "held")
 }

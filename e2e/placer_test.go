@@ -210,19 +210,48 @@ func testPlan(t *testing.T, b *bed) {
 	}
 }
 
-// A released job is as its author wrote it, without the gate that run added.
+// A waiting gang is released: all its members start when they fit. Then the job is as its author
+// wrote it, and no member was restarted. A running gang is released without a restart.
 func testRelease(t *testing.T, b *bed) {
-	b.runs(gang("free", 1, 1), 1)
-	if out, code := b.pal("release", "free"); code != 0 {
-		t.Fatalf("release: %s", out)
+	fills := b.runs(gang("fills", 3, 4), 12)
+	b.run(gang("whole", 2, 4).hcl())
+	type ended struct {
+		out  string
+		code int
 	}
-	info := b.info("free")
+	end := make(chan ended, 1)
+	go func() {
+		out, code := b.pal("release", "whole")
+		end <- ended{out, code}
+	}()
+	b.until("the agent knows of the release", func() string {
+		out, _ := b.pal("explain", "whole")
+		if !strings.Contains(strings.Join(strings.Fields(out), " "), "handed over to Nomad") {
+			return out
+		}
+		return ""
+	})
+	if got := b.gpusOf("whole"); len(got) > 0 {
+		t.Errorf("members started before all fit: %v", got)
+	}
+	if out, code := b.pal("release", "fills"); code != 0 || !strings.Contains(out, "Released default/fills") {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+	same(t, "the GPUs of a running gang after its release", fills, b.untilGPUs("fills", 12))
+	b.purge("fills")
+	if e := <-end; e.code != 0 || !strings.Contains(e.out, "Released default/whole") {
+		t.Errorf("exit code %d: %s", e.code, e.out)
+	}
+	info := b.info("whole")
 	g := info.TaskGroups[0]
 	if len(info.Constraints) > 0 || len(g.Constraints) > 0 || len(g.Tasks[0].Resources.Devices[0].Constraints) > 0 {
 		t.Errorf("constraints are left: %v %v", info.Constraints, g.Constraints)
 	}
-	b.untilGPUs("free", 1)
-	b.purge("free")
+	b.untilGPUs("whole", 8)
+	if all, _, err := b.API().Jobs().Allocations("whole", true, nil); err != nil || len(all) != 2 {
+		t.Errorf("%d allocations, want the 2 that started: %v", len(all), err)
+	}
+	b.purge("whole")
 }
 
 // The placer is killed with SIGKILL. The next one completes the job, and gives

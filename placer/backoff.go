@@ -20,6 +20,7 @@ const (
 	readingAllocs      = "reading single allocations"
 	notingFailures     = "noting failures"
 	readingControls    = "reading holds and priorities of jobs"
+	forgettingReleases = "deleting orders to release jobs that Nomad alone manages"
 	readingRunTimes    = "reading run times"
 	storingProfile     = "storing the current profile"
 	recordingDecisions = "recording decisions"

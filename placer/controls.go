@@ -199,6 +199,25 @@ func storedControls(controls map[cluster.JobKey]gang.Control) map[string]map[str
 	return out
 }
 
+// forgetReleaseAfter is how long an order to release a job stays at least. A new order can be older
+// than the placer's data about the job.
+const forgetReleaseAfter = 10 * time.Second
+
+// forgetReleases deletes orders to release jobs for which the placer is not responsible any more.
+// Otherwise, a job that its author runs again with the gate would be released again.
+func (p *Placer) forgetReleases(ctx context.Context) {
+	if p.backsOff(forgettingReleases, p.m.Time) {
+		return
+	}
+	for k, c := range p.m.Controls {
+		if c.Release == nil || p.m.Jobs[k] != nil || p.m.Time.Sub(c.Release.At) < forgetReleaseAfter {
+			continue
+		}
+		_, err := p.Control(ctx, k, func(c *gang.Control) { c.Release = nil })
+		p.report(forgettingReleases, err)
+	}
+}
+
 // holdJobs keeps jobs that are on hold out of the queue.
 func (p *core) holdJobs() {
 	for _, t := range p.m.Sorted() {

@@ -78,6 +78,7 @@ func (p *Placer) cycleWithin(ctx context.Context) error {
 			return err
 		}
 	}
+	p.forgetReleases(ctx)
 	p.publish(p.m.Time)
 	return nil
 }

@@ -118,8 +118,12 @@ func (p *Placer) prepare(t *model.Tracked, f pal.Found, now time.Time) *start {
 	if !best {
 		note = gang.NoteKept
 	}
+	pins := p.m.View.Pins(t.Request, f.Placement)
+	if t.Control.Release != nil {
+		pins = p.m.View.PinsToNodes(t.Request, f.Placement)
+	}
 	return &start{t: t, Start: gang.Start{
-		Pins: p.m.View.Pins(t.Request, f.Placement), Placement: f.Placement, Record: t.NewRecord(now, d, note),
+		Pins: pins, Placement: f.Placement, Record: t.NewRecord(now, d, note),
 	}}
 }
 

@@ -46,13 +46,15 @@ var controls = map[string]func(c *gang.Control, said *gang.Said, priority int){
 	"unhold":   func(c *gang.Control, _ *gang.Said, _ int) { c.Held = nil },
 	"requeue":  func(c *gang.Control, said *gang.Said, _ int) { c.Requeue = said },
 	"priority": func(c *gang.Control, _ *gang.Said, priority int) { c.Priority = priority },
+	"release":  func(c *gang.Control, said *gang.Said, _ int) { c.Release = said },
+	"keep":     func(c *gang.Control, _ *gang.Said, _ int) { c.Release = nil },
 }
 
 // longestWhy is the maximum length of a reason, in bytes.
 const longestWhy = 200
 
 // serveControl carries out a command about one job:
-// PUT /v1/job/<id>/{hold,unhold,requeue,priority}. The caller needs the right to register the job.
+// PUT /v1/job/<id>/{hold,unhold,requeue,priority,release,keep}. The caller needs the right to register the job.
 func (s *server) serveControl(w http.ResponseWriter, r *http.Request) {
 	dir, what := path.Split(r.PathValue("id"))
 	id, change := strings.TrimSuffix(dir, "/"), controls[what]
@@ -77,7 +79,7 @@ func (s *server) serveControl(w http.ResponseWriter, r *http.Request) {
 		if err != nil {
 			return err
 		}
-		if what == "hold" || what == "requeue" || in.Priority > 0 {
+		if what == "hold" || what == "requeue" || what == "release" || in.Priority > 0 {
 			if err := queues(job); err != nil {
 				return err
 			}

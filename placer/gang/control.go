@@ -7,7 +7,10 @@ import (
 	"cmp"
 	"time"
 
+	"github.com/hashicorp/nomad/api"
+
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // Control holds the orders about a job that people give with nomad-pal hold, priority and requeue,
@@ -21,6 +24,9 @@ type Control struct {
 	// Requeue is the order to stop the gang if the gang was placed before the order. The stopped
 	// job then waits in the queue again.
 	Requeue *Said `json:"requeue,omitempty"`
+	// Release is the order to hand the job over to Nomad as soon as all its members are placed. The
+	// placer deletes the order when the job is Nomad's alone, or has ended.
+	Release *Said `json:"release,omitempty"`
 }
 
 // Said records who gave an order, when, and for what reason.
@@ -73,4 +79,17 @@ func (g *Lifecycle) requeueAsked(w World) ([]Effect, bool) {
 	}
 	said := g.log(Info, "requeueing the gang on request", "by", asked.By)
 	return append([]Effect{said}, g.stopFor(stopping{why: Requeued, asked: true}, g.Record, w)...), false
+}
+
+// handOver hands the placed gang over to Nomad if somebody has asked for this. handOver waits for
+// the end of a deployment, because a new version of the job would cancel the deployment.
+func handOver(g *Lifecycle, _ World) ([]Effect, bool) {
+	switch {
+	case g.Control.Release == nil, g.read.deploys:
+		return nothing()
+	case *g.Job.Type == api.JobTypeService && !g.read.hasDeployment:
+		return await(ReadDeployment{})
+	}
+	said := g.log(Info, "handing the gang over to Nomad on request", "by", g.Control.Release.By)
+	return []Effect{said, Register{Why: ToRelease, Job: rewrite.HandOver(g.Job)}}, false
 }

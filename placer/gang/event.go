@@ -294,6 +294,7 @@ const (
 	ToCanary  Purpose = "canary"  // make room for the canaries
 	ToUndo    Purpose = "undo"    // undo a lost update: stop, purge or restore
 	ToFinish  Purpose = "finish"  // stop a job that has finished
+	ToRelease Purpose = "release" // take the pins off, so that Nomad alone manages the job
 )
 
 // Level is the log level of a [Log], with hclog's numbers.

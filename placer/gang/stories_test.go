@@ -31,6 +31,7 @@ import (
 //	observe <job> / <allocations>   what Nomad shows: see TestObserved for the words; submitted=n is
 //	                                when the job was submitted
 //	refuse                          from now on the job cannot be served
+//	release                         somebody asks to hand the job over to Nomad
 //	reconcile | sync [unread] [after] | start gpus=g1+g2 | preempt for=j | move gpus=g1+g2 | resize gpus=1+2+3 [for=j] | room
 //	record [none] [given-up] [ready[=1h]] [decided=2h] [ran=5m] [cost=x] [infra-failures=n] [failures=n]
 //	       [gpus=g1+g2]             default: the GPUs in the job's pins
@@ -69,6 +70,9 @@ func (s *story) happens(t *testing.T, d *datadriven.TestData) string {
 	switch d.Cmd {
 	case "world":
 		return s.world(d)
+	case "release":
+		s.g.Controlled(Control{Release: &Said{By: "somebody"}})
+		return ""
 	case "refuse":
 		s.refused = errors.New("it asks for a unicorn")
 		return ""

@@ -60,6 +60,7 @@ var duties = map[State][]duty{
 		{say: "requeue the gang if Nomad gave it other GPUs", do: (*Lifecycle).requeueMisplaced, always: true, registers: true, to: []State{Stopping}},
 		{say: "if a drain stopped members without GPUs, ask Nomad to replace them", do: (*Lifecycle).placeLeftOut},
 		{say: "record that all members run", do: (*Lifecycle).recordReady, always: true},
+		{say: "hand the gang over to Nomad if a user has requested this (nomad-pal release)", do: handOver, registers: true, to: []State{Native}},
 	},
 	Stopping:    {dutyRecord, dutyPosition, dutyUndo, {say: "stop the members, unless an earlier placer crashed before it stopped any of them", do: (*Lifecycle).stopOrGoOn, to: []State{Starting, Running}}},
 	Resubmitted: {dutyRecord, dutyPosition, dutyUndo, {say: "restore the pins; if the job now requests other GPUs, ask the queue for room, and requeue the gang if a member is missing", do: (*Lifecycle).restorePins, registers: true, to: []State{Starting, Running, Native}}},

@@ -100,6 +100,7 @@ func (w world) RoomForMissing(g *gang.Lifecycle) (gang.Room, error) {
 	if err != nil {
 		return gang.Room{}, err
 	}
+	r.Mode = g.Pins.Mode // a gang that is to be handed over has pins to nodes instead of GPUs
 	widen := func(more rewrite.Pins) rewrite.Pins { return w.View.Widen(r, g.Pins, more) }
 	if g.Record == nil || g.Record.Decision.Demand == 0 || g.Request.Gang.GPUs() <= g.Record.Decision.Demand {
 		if !g.NeedsAll() {

@@ -99,8 +99,8 @@ type Explanation struct {
 	Failures []model.Try `json:"failures,omitempty"`
 	// Elastic is the size of an elastic gang.
 	Elastic *queue.Size `json:"elastic,omitempty"`
-	// priority is a note on the job's priority, if somebody has changed it with nomad-pal priority.
-	priority string
+	// orders is a note on orders about the job: a changed priority, or its release.
+	orders string
 	// holds are the GPUs of all the job's current members; nil if some members are missing.
 	holds *pal.Choice
 	// beside are the GPUs of the job's members and canaries; nil if there are no canaries.
@@ -252,7 +252,7 @@ func (s *Snapshot) explainFromState(k cluster.JobKey) (e *Explanation, st gang.O
 	}
 	if t := s.m.Jobs[k]; t != nil {
 		e.Submitted, e.SpeedsFrom, e.NeighboursFrom = t.Submitted(), t.Request.SpeedsFrom, t.Request.NeighboursFrom
-		e.Elastic, e.asks, e.Hold, e.priority = s.m.SizeOf(t), t.Request.Gang.Class, t.Control.Hold(), prioritySentence(t)
+		e.Elastic, e.asks, e.Hold, e.orders = s.m.SizeOf(t), t.Request.Gang.Class, t.Control.Hold(), ordersSentence(t)
 		if st.Nomad == gang.Running || st.Nomad == gang.Starting {
 			s.whenEnds(e, t)
 		}
@@ -350,7 +350,7 @@ func (s *Snapshot) explainUnknown(ctx context.Context, k cluster.JobKey) (*Expla
 // native sets the reason why the placer leaves a job to Nomad.
 func (e *Explanation) native(st gang.Observed) {
 	e.Reason = reason.Reason{Kind: reason.NotOurs, Needs: st.Holds(), Have: st.Have, Want: st.Want}
-	if err := request.Servable(st.Job); err != nil {
+	if err := request.Servable(rewrite.Author(st.Job)); err != nil { // without pins that a release left
 		e.Reason.Cause = err.Error()
 		return
 	}

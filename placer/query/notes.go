@@ -179,9 +179,13 @@ func (s facts) notePriority(e *Explanation, t *model.Tracked) {
 	}
 }
 
-// prioritySentence describes a priority that somebody has set without the jobspec; "" if nobody has.
-func prioritySentence(t *model.Tracked) string {
-	if t.Control.Priority == 0 {
+// ordersSentence describes a priority that somebody has set without the jobspec, and the order to
+// release the job; "" if there is neither.
+func ordersSentence(t *model.Tracked) string {
+	switch {
+	case t.Control.Release != nil:
+		return "when all its members are placed, the job is handed over to Nomad (nomad-pal release)"
+	case t.Control.Priority == 0:
 		return ""
 	}
 	return fmt.Sprintf("priority %d (set with nomad-pal priority; the jobspec has %d)", t.Control.Priority, *t.Job.Priority)

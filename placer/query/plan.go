@@ -145,7 +145,7 @@ func (s facts) replanned(e *Explanation, planned *api.Job, r request.Request) *m
 	if t.Submitted().Before(s.m.Time) {
 		e.Submitted = t.Submitted()
 	}
-	e.Hold, e.priority = t.Control.Hold(), prioritySentence(t)
+	e.Hold, e.orders = t.Control.Hold(), ordersSentence(t)
 	return t
 }
 

@@ -68,6 +68,23 @@ func (v *View) Pins(r Request, p pal.Placement) rewrite.Pins {
 	return pins
 }
 
+// PinsToNodes returns pins for a gang that is to be handed over to Nomad. The pins name only nodes,
+// so Nomad need not restart the members when the placer takes the pins off (see [rewrite.HandOver]).
+// Only if the gang shares GPUs, or if some GPUs of the nodes are excluded, the pins name GPUs.
+func (v *View) PinsToNodes(r Request, p pal.Placement) rewrite.Pins {
+	r.Mode = rewrite.ModeClass
+	pins := v.Pins(r, p)
+	pins.Class, pins.Ceiling = "", 0
+	for i := range pins.Groups {
+		g := &pins.Groups[i]
+		g.Spread = false
+		if r.Gang.Sharing == nil {
+			g.GPUs = v.usable(g.Nodes)
+		}
+	}
+	return pins
+}
+
 // barOutliers removes outliers from class pins that would allow them. Pins allow an outlier if they
 // have no ceiling, or if the outlier's class also contains other GPUs. The pins then name all the
 // other GPUs, because Nomad does not know which GPUs are outliers. barOutliers keeps outliers that

@@ -28,6 +28,9 @@ const (
 	markJob   = Mark + "/job"
 )
 
+// markLeft ends the mark of pins that stay in a job after [HandOver].
+const markLeft = "/released"
+
 // markSpread is the second element of the list if the placer has added a spread block to the group.
 const markSpread = Mark + "/spread"
 

@@ -4,6 +4,7 @@
 package rewrite
 
 import (
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,7 +20,7 @@ func Pinned(job *api.Job) (Pins, bool) {
 	var p Pins
 	e, elastic := ElasticOf(job)
 	for _, g := range job.TaskGroups {
-		if mode, mark, nodes := groupPin(g); mode != "" {
+		if mode, mark, nodes := groupPin(g); mode != "" && !strings.HasSuffix(mark, markLeft) {
 			p.Mode = mode
 			gp := GroupPins{Group: *g.Name, Nodes: nodes}
 			if len(nodes) > 0 && nodes[0] == markSpread {
@@ -60,7 +61,7 @@ func groupPin(g *api.TaskGroup) (mode Mode, mark string, nodes []string) {
 // modeOf returns the mode of pins with this mark. [Mark] stands for two modes, so modeOf then
 // returns plain.
 func modeOf(mark string, plain Mode) Mode {
-	if mark == Mark {
+	if strings.TrimSuffix(mark, markLeft) == Mark {
 		return plain
 	}
 	return ModeClass
@@ -92,10 +93,11 @@ func splitMarked(l, operand, r, target string) (mark string, ids []string, ok bo
 		return "", nil, false
 	}
 	all := strings.Split(r, ",")
-	if all[0] != Mark && all[0] != markClass && all[0] != markNodes {
-		return "", nil, false
+	switch strings.TrimSuffix(all[0], markLeft) {
+	case Mark, markClass, markNodes:
+		return all[0], all[1:], true
 	}
-	return all[0], all[1:], true
+	return "", nil, false
 }
 
 // ceilingOf reads a class ceiling from a constraint. The constraint contains no mark, because its
@@ -118,16 +120,73 @@ func ceilingOf(c *api.Constraint) (pal.AppClass, int, bool) {
 
 // unpin returns the job without pins. If the job has no pins, unpin returns the job itself.
 func unpin(job *api.Job) *api.Job {
-	rest := without(job.Constraints, func(c *api.Constraint) bool {
-		return c.Operand == containsAny && strings.HasPrefix(c.RTarget, markJob+",")
-	})
-	if _, ok := Pinned(job); !ok && len(rest) == len(job.Constraints) {
+	rest := without(job.Constraints, isJobPin)
+	if !slices.ContainsFunc(job.TaskGroups, hasPins) && len(rest) == len(job.Constraints) {
 		return job
 	}
 	out := *job
 	out.Constraints = rest
 	out.TaskGroups = mapGroups(job.TaskGroups, unpinGroup)
 	return &out
+}
+
+// isJobPin reports whether a constraint of the whole job is the placer's.
+func isJobPin(c *api.Constraint) bool {
+	return c.Operand == containsAny && strings.HasPrefix(c.RTarget, markJob+",")
+}
+
+// hasPins reports whether the group has pins, even pins that [HandOver] left.
+func hasPins(g *api.TaskGroup) bool {
+	mode, _, _ := groupPin(g)
+	return mode != ""
+}
+
+// HandOver returns the job as Nomad alone can manage it, without a restart of running members: not
+// gated, and not pinned for the placer. Nomad updates constraints of jobs and groups in place, but
+// restarts members whose device blocks change, and before 1.10 also those whose spreads or
+// affinities change. So pins of these kinds stay in the job, with a mark that only [Author] heeds.
+// All other jobs become as their authors wrote them.
+func HandOver(job *api.Job) *api.Job {
+	author := Author(job)
+	if reflect.DeepEqual(restarting(author), restarting(job)) {
+		return author
+	}
+	out := Open(job)
+	out.Constraints = without(out.Constraints, isJobPin)
+	out.TaskGroups = mapGroups(out.TaskGroups, func(g *api.TaskGroup) {
+		_, mark, _ := groupPin(g)
+		left := func(target, list string) string {
+			if target == nodeTarget && mark != "" && strings.HasPrefix(list, mark+",") {
+				return mark + markLeft + strings.TrimPrefix(list, mark)
+			}
+			return list
+		}
+		g.Constraints, g.Affinities = slices.Clone(g.Constraints), slices.Clone(g.Affinities)
+		for i, c := range g.Constraints {
+			g.Constraints[i] = &api.Constraint{LTarget: c.LTarget, RTarget: left(c.LTarget, c.RTarget), Operand: c.Operand}
+		}
+		for i, a := range g.Affinities {
+			g.Affinities[i] = &api.Affinity{LTarget: a.LTarget, RTarget: left(a.LTarget, a.RTarget), Operand: a.Operand, Weight: a.Weight}
+		}
+	})
+	return out
+}
+
+// restarting returns the parts of the job whose change by the placer can restart members.
+func restarting(job *api.Job) (parts []any) {
+	for _, g := range job.TaskGroups {
+		parts = append(parts, len(g.Spreads), len(g.Affinities))
+		for _, t := range g.Tasks {
+			parts = append(parts, GPURequests(t))
+		}
+	}
+	return parts
+}
+
+// Tied reports whether [HandOver] left pins in the job.
+func Tied(job *api.Job) bool {
+	_, pinned := Pinned(job)
+	return !pinned && slices.ContainsFunc(job.TaskGroups, hasPins)
 }
 
 // unpinGroup removes the placer's constraints and affinities from a copy of the group. If the group
@@ -158,7 +217,7 @@ func unpinGroup(g *api.TaskGroup) {
 	eachDevice(g, func(d *api.RequestedDevice) {
 		d.Constraints = without(d.Constraints, ours(idsTarget))
 		d.Affinities = without(d.Affinities, preferred(idsTarget))
-		if mark == markClass {
+		if strings.TrimSuffix(mark, markLeft) == markClass {
 			d.Constraints = withoutLastCeiling(d.Constraints)
 		}
 	})

@@ -162,7 +162,7 @@ func TestTypedWrong(t *testing.T) {
 		"events -limit -5":             "-limit -5 is negative; 0 shows all",
 		"release -all train":           "give one job, or use -all",
 		"release one two":              "give one job, or use -all",
-		"release train -gate-only":     "options go before arguments: nomad-pal release -gate-only train",
+		"release train -now":           "options go before arguments: nomad-pal release -now train",
 		"quarantine -lift GPU-1 -json": "options go before arguments: nomad-pal quarantine -lift -json GPU-1",
 	} {
 		if code, out, said := c.does(strings.Fields(args)...); code != 1 || out != "" || strings.TrimSpace(said) != "Error: "+want {

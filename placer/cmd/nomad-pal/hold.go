@@ -37,7 +37,6 @@ until the hold is lifted. Afterwards, its place in the queue again depends on it
 running job keeps running, but waits if it is requeued. If the job's start has already
 begun, hold reports that it came too late to stop the start. explain and queue show who
 holds a job, since when and why. A second hold without -reason changes nothing.
-"nomad-pal release" of a held job also lifts the hold.
 `+controlRights+`
 Hold Options:
 
@@ -82,7 +81,21 @@ type controlled struct {
 }
 
 // orders maps the names of orders in the agent's API to their descriptions in error messages.
-var orders = map[string]string{"hold": "holding", "unhold": "lifting the hold on", "requeue": "requeueing", "priority": "changing the priority of"}
+var orders = map[string]string{"hold": "holding", "unhold": "lifting the hold on", "requeue": "requeueing", "priority": "changing the priority of", "release": "releasing", "keep": "keeping"}
+
+// order sends the placer an order about a job.
+func (a *answers) order(ctx context.Context, k cluster.JobKey, what string, in agent.ControlRequest) (is placer.Controlled, err error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	if on, err := user.Current(); err == nil {
+		in.By = on.Username
+	}
+	_, err = a.agent.Raw().Write("/v1/job/"+url.PathEscape(k.ID)+"/"+what, in, &is, (&api.WriteOptions{Namespace: k.Namespace}).WithContext(ctx))
+	if err = a.plain(err); err != nil && !errors.Is(err, nomad.ErrNoJob) {
+		err = fmt.Errorf("%s job %q: %w", orders[what], k.ID, err)
+	}
+	return is, err
+}
 
 // tell sends the placer the orders in what for each of the jobs. After an error, tell returns the
 // jobs for which the placer has carried out the orders.
@@ -90,9 +103,6 @@ func tell(b *base, ids []string, in agent.ControlRequest, what ...string) ([]con
 	a, err := b.ask()
 	if err != nil {
 		return nil, err
-	}
-	if on, err := user.Current(); err == nil {
-		in.By = on.Username
 	}
 	told := []controlled{}
 	for _, id := range ids {
@@ -105,14 +115,12 @@ func tell(b *base, ids []string, in agent.ControlRequest, what ...string) ([]con
 		}
 		c.notHeld = slices.Contains(what, "unhold") && a.is(k, func(j model.JobStatus) bool { return !j.Held })
 		for _, w := range what {
-			ctx, cancel := context.WithTimeout(b.ctx, askTimeout)
-			_, err := a.agent.Raw().Write("/v1/job/"+url.PathEscape(id)+"/"+w, in, &c.Controlled, (&api.WriteOptions{Namespace: k.Namespace}).WithContext(ctx))
-			cancel()
-			if err = a.plain(err); errors.Is(err, nomad.ErrNoJob) {
-				return told, didYouMean(b, a, id, err)
+			c.Controlled, err = a.order(b.ctx, k, w, in)
+			if errors.Is(err, nomad.ErrNoJob) {
+				err = didYouMean(b, a, id, err)
 			}
 			if err != nil {
-				return told, fmt.Errorf("%s job %q: %w", orders[w], id, err)
+				return told, err
 			}
 		}
 		// The job may have started just before the hold, so only its state after the hold counts.

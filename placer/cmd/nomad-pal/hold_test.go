@@ -15,7 +15,7 @@ import (
 )
 
 // A held job does not start even if its GPUs are free, its author registers it again, or another
-// agent takes over. It starts when either of two commands lifts the hold.
+// agent takes over. It starts when the hold is lifted.
 func TestHold(t *testing.T) {
 	c := newCluster(t)
 	c.agent("", "http {\n  bind_port = 0\n}\n")
@@ -70,7 +70,7 @@ func TestHold(t *testing.T) {
 			t.Errorf("%s: %d %s", args, code, said)
 		}
 	}
-	if code, out, said := c.does("release", "train"); code != 0 || !strings.HasPrefix(out, "Lifted the hold on default/train") {
+	if code, out, said := c.does("hold", "-lift", "train"); code != 0 || !strings.HasPrefix(out, "Lifted the hold on default/train") {
 		t.Fatalf("%d %s%s", code, out, said)
 	}
 	says("runs on 4 GPUs", "explain", "train")

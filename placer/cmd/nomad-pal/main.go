@@ -88,7 +88,7 @@ func commands(ctx context.Context, io streams) map[string]cli.CommandFactory {
 		"hold":           make("Hold waiting jobs, or lift a hold", helpHold, runHold),
 		"requeue":        make("Stop running jobs and queue them again", helpRequeue, runRequeue),
 		"priority":       make("Change a job's priority in the queue", helpPriority, runPriority),
-		"release":        make("Hand a job back to plain Nomad", helpRelease, runRelease),
+		"release":        make("Hand jobs over to Nomad", helpRelease, runRelease),
 		"profile":        make("Build, show, import and export profiles", helpProfile, runProfile),
 		"profile build":  make("Build a profile from measurements of GPUs", helpProfileBuild, runProfileBuild),
 		"profile show":   make("Show how fast the GPUs are", helpProfileShow, runProfileShow),

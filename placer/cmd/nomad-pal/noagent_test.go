@@ -36,7 +36,7 @@ import (
 // withoutAgent maps the commands that work without an agent to the arguments of this test; "" if
 // another test covers the command.
 var withoutAgent = map[string]string{
-	"gpus": "gpus", "doctor": "", "init": "", "validate": "", "run": "run -detach JOB", "release": "release -all", "cancel": "",
+	"gpus": "gpus", "doctor": "", "init": "", "validate": "", "run": "run -detach JOB", "release": "release -all -now", "cancel": "",
 	"quarantine": "quarantine", "profile import": "", "profile export": "", "profile show": "",
 	"agent": "", "classify": "", "profile": "", "profile build": "", "simulate": "", "version": "version",
 }

@@ -5,40 +5,55 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"os/signal"
 	"slices"
 	"strings"
+	"syscall"
+	"time"
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/agent"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 var helpRelease = help("release [options] <job> | -all", `
-Restores a job as its author wrote it, without gate and pins, and leaves it to
-Nomad. If this changes the device blocks of a running gang, Nomad restarts the gang,
-maybe on other GPUs; -gate-only keeps the pins of running jobs.
+Hands jobs over to Nomad, which alone manages them from then on. A waiting gang is
+handed over when it fits: the placer starts all of its members together, and then takes
+gate and pins off. A running gang is handed over at once, or when its deployment ends,
+and keeps running.
 
-If the job is held (nomad-pal hold), release only lifts the hold, as scontrol release does.
+release waits until the jobs are handed over. Ctrl-C ends it: the other jobs then wait in
+the queue as before.
+
+Nomad restarts a job whose device blocks change. So a job that the placer has pinned to
+GPUs or to a class keeps these constraints, until you run its file again.
 
 Release Options:
 
-  -all                     All jobs that carry a gate or pins, in all namespaces
-                           unless -namespace selects one.
-  -gate-only               Only remove gates; keep the pins of running jobs.
+  -all                     All jobs that carry a gate or pins, in the order of the queue, in
+                           all namespaces unless -namespace selects one.
+  -now                     Take gates off at once, without the placer. Nomad may then start
+                           some members of a gang, which hold their GPUs while they wait
+                           for room for the others.
 `, examples(
 	"Leave one job to Nomad:", "nomad-pal release train",
-	"Before you remove nomad-pal; running jobs keep running:", "nomad-pal release -all -gate-only",
+	"Before you remove nomad-pal:", "nomad-pal release -all",
 ), outputOptions, generalOptions)
 
 func runRelease(b *base, args []string) int {
 	fs := b.flags("release")
 	all := fs.Bool("all", false, "")
-	gateOnly := fs.Bool("gate-only", false, "")
+	now := fs.Bool("now", false, "")
 	rest, ok := b.parse(fs, args, anyArgs)
 	if !ok {
 		return 1
@@ -50,13 +65,6 @@ func runRelease(b *base, args []string) int {
 	if err != nil {
 		return b.fail(err)
 	}
-	if !*all {
-		if held, err := isHeld(b, rest[0]); err != nil {
-			return b.fail(err)
-		} else if held {
-			return unhold(b, rest)
-		}
-	}
 	state, err := client.Resync(b.ctx, nil)
 	if err != nil {
 		return b.fail(err)
@@ -67,79 +75,294 @@ func runRelease(b *base, args []string) int {
 		}
 		return b.fail(cmp.Or(b.noNamespace(client, b.namespace), fmt.Errorf("%w %q with GPUs in namespace %q", nomad.ErrNoJob, k.ID, k.Namespace)))
 	}
-	released := []string{}
-	for tries := 1; ; tries++ {
-		done, err := releaseOf(b, client, state, *gateOnly, func(k cluster.JobKey) bool {
-			within := k.Namespace == b.namespace || *all && (!b.given("namespace") || b.namespace == api.AllNamespacesNamespace)
-			return within && (*all || k.ID == rest[0]) && !slices.Contains(released, k.String())
-		})
-		released = append(released, done...)
-		if errors.Is(err, nomad.ErrConflict) && tries < mostReleases { // an active placer changed the job at the same time
-			state, err = client.Resync(b.ctx, nil)
-		} else if err == nil {
-			break
-		}
-		if err != nil {
-			b.printEach(released, "Released", "")
-			return b.fail(err)
-		}
+	r := &releases{b: b, client: client, now: *now, asked: map[cluster.JobKey]bool{}, refused: map[cluster.JobKey]error{}, released: []string{}}
+	r.wants = func(k cluster.JobKey) bool {
+		within := k.Namespace == b.namespace || *all && (!b.given("namespace") || b.namespace == api.AllNamespacesNamespace)
+		return within && (*all || k.ID == rest[0])
 	}
-	if len(released) == 0 && b.given("namespace") {
-		if err := b.noNamespace(client, b.namespace); err != nil {
-			return b.fail(err)
-		}
+	err = r.run(state)
+	if len(r.released) == 0 && err == nil && b.given("namespace") {
+		err = b.noNamespace(client, b.namespace)
 	}
-	return b.show(released, func() { b.printEach(released, "Released", "Nothing to release.") })
-}
-
-// mostReleases is the maximum number of tries if jobs change during a release.
-const mostReleases = 10
-
-// releaseOf removes gates and pins from the wanted jobs. With gateOnly, jobs with running members
-// keep their pins. releaseOf stops at the first error, and returns the jobs that it has released.
-func releaseOf(b *base, client *nomad.Client, state *cluster.State, gateOnly bool, wanted func(cluster.JobKey) bool) (released []string, err error) {
-	for _, k := range state.SortedJobs() {
-		job := state.Jobs[k]
-		_, pinned := rewrite.Pinned(job)
-		if !wanted(k) || cluster.Ended(job) || !rewrite.Gated(job) && (!pinned || gateOnly) {
-			continue
-		}
-		out := rewrite.Author(job)
-		if gateOnly && slices.ContainsFunc(state.AllocsOf(k), (*cluster.Alloc).Live) { // jobs without live members also lose their pins
-			out = rewrite.Open(job)
-		}
-		if _, err := client.Register(b.ctx, out, *job.JobModifyIndex); err != nil {
-			return released, err
-		}
-		released = append(released, k.String())
+	code := 0
+	if b.json {
+		code = b.printJSON(r.released)
+	} else if len(r.released) == 0 && err == nil {
+		b.printf("Nothing to release.\n")
 	}
-	return released, nil
-}
-
-// isHeld reports whether somebody has put the job on hold. If no agent answers, isHeld returns
-// false, so that the job is released.
-func isHeld(b *base, id string) (bool, error) {
-	a, err := b.ask()
-	if lacksAgent(err) {
-		return false, nil
+	if len(r.tied) > 0 {
+		b.complain("Note: Nomad restarts a job whose device blocks change, so the constraints of " + firstOf(r.tied) + " still name GPUs or a class. To remove these constraints, run the job's file again.")
 	}
-	if err != nil {
-		return false, err
-	}
-	jobs, err := a.Jobs()
-	for _, j := range jobs {
-		if j.Namespace == b.namespace && j.Job == id {
-			return j.Held, nil
-		}
-	}
-	return false, err
-}
-
-func unhold(b *base, ids []string) int {
-	told, err := tell(b, ids, agent.ControlRequest{}, "unhold")
 	if err != nil {
 		return b.fail(err)
 	}
-	jobs := each(told, func(c controlled) string { return c.Job })
-	return b.show(jobs, func() { b.printEach(jobs, "Lifted the hold on", "") })
+	return code
+}
+
+// releases is one call of release.
+type releases struct {
+	b      *base
+	client *nomad.Client
+	now    bool
+	wants  func(cluster.JobKey) bool
+	// left are the jobs that carry a gate or pins. asked are those among them that the agent has been
+	// asked to hand over. refused are jobs for which the agent does not accept this order.
+	left    []cluster.JobKey
+	asked   map[cluster.JobKey]bool
+	refused map[cluster.JobKey]error
+	// released are the jobs that Nomad alone manages now. tied are those among them that keep
+	// constraints of the placer.
+	released, tied []string
+}
+
+// run releases the jobs. Parameterized and periodic jobs have no members, so the placer is not
+// needed for them.
+func (r *releases) run(state *cluster.State) error {
+	var errs []error
+	for _, k := range state.SortedJobs() {
+		job := state.Jobs[k]
+		switch {
+		case !r.wants(k) || cluster.Ended(job) || !carries(job):
+		case r.now || cluster.Template(job):
+			errs = append(errs, r.releaseNow(state, k))
+		default:
+			r.left = append(r.left, k)
+		}
+	}
+	if len(r.left) > 0 {
+		errs = append(errs, r.handOver())
+	}
+	return errors.Join(errs...)
+}
+
+// carries reports whether the job has a gate or pins.
+func carries(job *api.Job) bool {
+	_, pinned := rewrite.Pinned(job)
+	return pinned || rewrite.Gated(job)
+}
+
+// releaseNow takes gate and pins off a job. If somebody else, such as an active placer, changes the
+// job at the same time, releaseNow tries again.
+func (r *releases) releaseNow(state *cluster.State, k cluster.JobKey) error {
+	job := state.Jobs[k]
+	for tries := 1; job != nil && carries(job); tries++ {
+		out := rewrite.Author(job)
+		if slices.ContainsFunc(state.AllocsOf(k), (*cluster.Alloc).Live) {
+			out = rewrite.HandOver(job)
+		}
+		_, err := r.client.Register(r.b.ctx, out, *job.JobModifyIndex)
+		if err == nil {
+			r.done(k, out, "Released")
+			return nil
+		}
+		if !errors.Is(err, nomad.ErrConflict) || tries == mostReleases {
+			return err
+		}
+		if job, err = r.client.Job(r.b.ctx, k); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mostReleases is the maximum number of tries if a job changes during its release.
+const mostReleases = 10
+
+// mostAsked is the maximum number of jobs that release asks the agent to hand over at a time. The
+// agent keeps these orders in a Nomad variable, whose size is limited.
+const mostAsked = 100
+
+// handOver asks the agent to hand over the jobs that are left, and waits until it has done so.
+func (r *releases) handOver() error {
+	b := r.b
+	ctx, stop := signal.NotifyContext(b.ctx, syscall.SIGHUP) // like Ctrl-C, if the terminal is closed
+	defer stop()
+	b.ctx = ctx
+	a, err := b.ask()
+	switch {
+	case lacksAgent(err):
+		return fmt.Errorf("%w\n%s", err, withoutPlacer)
+	case err != nil:
+		return err
+	case a.activity.Idle():
+		return noAgent{looked: oneLine(idleSentence(a.activity, time.Now())), next: withoutPlacer, refused: true}
+	}
+	for said := false; ; {
+		began := time.Now()
+		jobs, err := a.Jobs()
+		if err == nil {
+			err = r.follow(a, jobs)
+		}
+		switch {
+		case b.ctx.Err() != nil:
+			return r.interrupted(a)
+		case err != nil && !said: // the agent restarts, or another one takes over
+			b.complain("Note: " + err.Error() + "\nTrying again. Ctrl-C ends this command.")
+		case err == nil && len(r.left) == 0:
+			return nil
+		case err == nil:
+			if stuck := r.stuck(jobs); stuck != nil {
+				r.withdraw(a)
+				return stuck
+			}
+		}
+		if said = err != nil; !said {
+			pause(b.ctx, lookAgain(time.Since(began)))
+			continue
+		}
+		pause(b.ctx, 5*time.Second) // each search for an agent opens connections, whose number Nomad limits
+		if again, err := b.ask(); err == nil {
+			a = again
+		}
+	}
+}
+
+const withoutPlacer = "Without an active placer, waiting gangs cannot be handed over whole. nomad-pal release -now takes the gates off at once: Nomad may then start some members of a gang, which hold their GPUs while they wait for room for the others."
+
+// follow notes which jobs have been handed over, and asks the agent to hand over further jobs: first
+// those that run, then those that wait, in the order of the queue.
+func (r *releases) follow(a *answers, jobs []model.JobStatus) error {
+	first := len(r.released) == 0 && len(r.asked) == 0
+	ours := map[cluster.JobKey]model.JobStatus{}
+	for _, j := range jobs {
+		k := cluster.JobKey{Namespace: j.Namespace, ID: j.Job}
+		if !j.State.Ours() || !r.wants(k) {
+			continue
+		}
+		if ours[k] = j; !slices.Contains(r.left, k) {
+			r.left = append(r.left, k)
+		}
+	}
+	for _, k := range slices.Clone(r.left) {
+		if _, is := ours[k]; is {
+			continue
+		}
+		job, err := r.client.Job(r.b.ctx, k)
+		switch {
+		case err != nil:
+			return err
+		case job != nil && !carries(job):
+			r.done(k, job, "Released")
+		case job == nil || cluster.Ended(job):
+			r.done(k, job, "Ended before its release:")
+		}
+	}
+	slices.SortStableFunc(r.left, func(x, y cluster.JobKey) int { return cmp.Compare(turn(ours[x]), turn(ours[y])) })
+	if first {
+		r.begin(ours)
+	}
+	for _, k := range r.left {
+		if r.asked[k] || r.refused[k] != nil || len(r.asked) >= mostAsked {
+			continue
+		}
+		_, err := a.order(r.b.ctx, k, "release", agent.ControlRequest{})
+		switch {
+		case lacksAgent(err) || r.b.ctx.Err() != nil:
+			return err
+		case err != nil && !errors.Is(err, nomad.ErrNoJob): // a purged job is noticed the next time
+			r.refused[k] = err
+		case err == nil:
+			r.asked[k] = true
+		}
+	}
+	return nil
+}
+
+// turn sorts jobs: those that run come first, those that wait outside the queue last.
+func turn(j model.JobStatus) int {
+	if slices.Contains(runStates, j.State) {
+		return -1
+	}
+	return cmp.Or(j.Position, 1<<31)
+}
+
+// begin prints what the command waits for.
+func (r *releases) begin(ours map[cluster.JobKey]model.JobStatus) {
+	waits := slices.DeleteFunc(slices.Clone(r.left), func(k cluster.JobKey) bool { return turn(ours[k]) < 0 })
+	if r.b.json || len(waits) == 0 {
+		return
+	}
+	next := ours[waits[0]]
+	start := ""
+	if !next.StartTo.IsZero() {
+		start = "; expected start " + query.Soon(next.StartFrom, next.StartTo, time.Now())
+	}
+	r.b.printf("Of %s to release, %s. The next is %s: %s%s\n", counted(len(r.left), "job"), reason.Counted(len(waits), "waits until it fits", "wait until they fit"), waits[0].String(), next.Reason.String(), start)
+	r.b.printf("Ctrl-C ends this command; jobs that still wait then stay in nomad-pal's queue.\n")
+}
+
+// done notes that the job needs no release any more.
+func (r *releases) done(k cluster.JobKey, job *api.Job, how string) {
+	r.left = slices.DeleteFunc(r.left, func(o cluster.JobKey) bool { return o == k })
+	delete(r.asked, k)
+	if how == "Released" {
+		r.released = append(r.released, k.String())
+		if rewrite.Tied(job) {
+			r.tied = append(r.tied, k.String())
+		}
+	}
+	left := ""
+	if n := len(r.left); n > 0 {
+		left = fmt.Sprintf(" (%d left)", n)
+	}
+	if !r.b.json {
+		r.b.printf("%s %s%s\n", how, k.String(), left)
+	}
+}
+
+// stuck returns an error if no job that is left can start before somebody does something about it.
+func (r *releases) stuck(jobs []model.JobStatus) error {
+	why := map[cluster.JobKey]string{}
+	for _, j := range jobs {
+		k := cluster.JobKey{Namespace: j.Namespace, ID: j.Job}
+		switch {
+		case r.refused[k] != nil:
+			why[k] = r.refused[k].Error()
+		case j.Held && !slices.Contains(runStates, j.State):
+			why[k] = j.Reason.String() + ". To lift the hold: nomad-pal hold -lift " + query.InNamespace(k.Namespace, query.ShellQuoted(k.ID))
+		case slices.Contains([]gang.State{gang.Unschedulable, gang.Rejected, gang.Failed}, j.State):
+			why[k] = fmt.Sprintf("%s: %s", j.State, j.Reason)
+		}
+	}
+	lines := []string{}
+	for _, k := range r.left {
+		if why[k] == "" {
+			return nil
+		}
+		lines = append(lines, fmt.Sprintf("%s: %s", k, why[k]))
+	}
+	return fmt.Errorf("%s not start as things are, so the placer cannot hand over whole gangs:\n%s\nTo take a gate off anyway: nomad-pal release -now", reason.Counted(len(lines), "job does", "jobs do"), strings.Join(lines, "\n"))
+}
+
+// interrupted ends the command after Ctrl-C, and says what is left.
+func (r *releases) interrupted(a *answers) error {
+	err := r.withdraw(a)
+	names := firstOf(each(r.left, cluster.JobKey.String))
+	switch {
+	case err != nil:
+		r.b.complain(fmt.Sprintf("The order for %s cannot be withdrawn, so the agent may still hand over: %s\n%s", counted(len(r.asked), "job"), names, err))
+	case len(r.left) > 0:
+		r.b.complain(fmt.Sprintf("%s left in nomad-pal's queue: %s", reason.Counted(len(r.left), "job is", "jobs are"), names))
+	}
+	return context.Canceled
+}
+
+// withdraw tells the agent to keep the jobs that are left.
+func (r *releases) withdraw(a *answers) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.b.ctx), reachTimeout)
+	defer cancel()
+	for _, k := range slices.Clone(r.left) {
+		if !r.asked[k] {
+			continue
+		}
+		if job, err := r.client.Job(ctx, k); err == nil && job != nil && !carries(job) {
+			r.done(k, job, "Released")
+			continue
+		}
+		if _, err := a.order(ctx, k, "keep", agent.ControlRequest{}); err != nil && !errors.Is(err, nomad.ErrNoJob) {
+			return err
+		}
+		delete(r.asked, k)
+	}
+	return nil
 }

@@ -53,7 +53,7 @@ func TestReleaseAll(t *testing.T) {
 	}
 	released := func(want string, args ...string) {
 		t.Helper()
-		code, out, said := c.does(append([]string{"release", "-json", "-all"}, args...)...)
+		code, out, said := c.does(append([]string{"release", "-json", "-now", "-all"}, args...)...)
 		if got := strings.Join(strings.Fields(out), ""); code != 0 || got != want {
 			t.Errorf("%v: %d %s%s", args, code, got, said)
 		}
@@ -63,9 +63,8 @@ func TestReleaseAll(t *testing.T) {
 	released(`[]`, "-namespace=*")
 }
 
-// release -gate-only leaves running jobs their pins. A job that waits to start again loses its
-// pins to GPUs that it no longer has.
-func TestReleaseGateOnly(t *testing.T) {
+// A job that waits to start again loses its pins to GPUs that it no longer has.
+func TestReleaseOfALostJob(t *testing.T) {
 	c := newCluster(t)
 	if code, out, said := c.does("run", "-detach", c.job("default", "lost", 1)); code != 0 {
 		t.Fatalf("%d %s%s", code, out, said)
@@ -80,10 +79,10 @@ func TestReleaseGateOnly(t *testing.T) {
 	if _, err := client.Register(t.Context(), rewrite.Gate(pinned), *was.JobModifyIndex); err != nil {
 		t.Fatal(err)
 	}
-	if code, out, said := c.does("release", "-gate-only", "lost"); code != 0 {
+	if code, out, said := c.does("release", "-now", "lost"); code != 0 {
 		t.Fatalf("%d %s%s", code, out, said)
 	}
-	if _, pinned := rewrite.Pinned(c.nomad.Job(k)); pinned || rewrite.Gated(c.nomad.Job(k)) {
+	if _, pinned := rewrite.Pinned(c.nomad.Job(k)); pinned || rewrite.Tied(c.nomad.Job(k)) || rewrite.Gated(c.nomad.Job(k)) {
 		t.Error("the job still has its gate or pins")
 	}
 }

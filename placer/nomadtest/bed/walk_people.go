@@ -22,14 +22,14 @@ func peopleOf(seed uint64) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 47))
 }
 
-// peopleType sometimes runs hold, hold -lift, requeue, priority or cancel on a random job.
+// peopleType sometimes runs hold, hold -lift, requeue, priority, cancel or release on a random job.
 func (x *Walk) peopleType() {
 	if x.people == nil || x.made == 0 || x.people.IntN(3) > 0 {
 		return
 	}
 	k := x.anyJob()
 	said := &gang.Said{By: "somebody", At: time.Now().UTC()}
-	switch x.people.IntN(8) {
+	switch x.people.IntN(9) {
 	case 0, 1, 2:
 		x.hold(k, said)
 	case 3:
@@ -42,6 +42,8 @@ func (x *Walk) peopleType() {
 		x.tell("people: priority", k, func(c *gang.Control) { c.Priority = n })
 	case 7:
 		x.cancel(k)
+	case 8:
+		x.tell("people: release", k, func(c *gang.Control) { c.Release = said })
 	}
 }
 
