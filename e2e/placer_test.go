@@ -64,7 +64,7 @@ func testSingle(t *testing.T, b *bed) {
 		}
 		return ""
 	})
-	b.says("explain single", "Chosen GPUs", "packed", gpu(1, 0))
+	b.says("explain single", "Chosen GPUs", "packed", "node-1:0")
 	b.purge("single")
 }
 
@@ -198,7 +198,7 @@ func testBadInput(t *testing.T, b *bed) {
 
 func testPlan(t *testing.T, b *bed) {
 	out, code := b.palJob("plan", gang("planned", 1, 2).hcl())
-	if code != 1 || !strings.Contains(out, "would start now") || !strings.Contains(out, gpu(1, 0)) {
+	if code != 1 || !strings.Contains(out, "would start now") || !strings.Contains(out, "node-1:0") {
 		t.Errorf("plan of a job that fits: exit code %d: %s", code, out)
 	}
 	out, code = b.palJob("plan", gang("planned", 5, 4).hcl())

@@ -70,6 +70,9 @@ type Event struct {
 	// GPUs.
 	Node string   `json:"node,omitempty"`
 	GPUs []string `json:"gpus,omitempty"` // ids of the event's GPUs, at most 256
+	// GPU is the name of the GPU in an event about one GPU: NODE:INDEX with nvidia-smi's number, or
+	// the id if the number is unknown.
+	GPU string `json:"gpu,omitempty"`
 	// Text describes the event without the job's name and the GPU's id.
 	Text string `json:"text"`
 	// If the job was already in its present state when the placer first saw it, Since is the time
@@ -329,7 +332,7 @@ func (p *Placer) emitFailures(found []failure.Failure, before map[string]failure
 	for _, id := range slices.Sorted(maps.Keys(p.failureLog.quarantine)) {
 		q := p.failureLog.quarantine[id]
 		if p.m.Time.Before(q.Until) && !q.Until.Equal(before[id].Until) {
-			p.hooks.Events.Add(Event{At: p.m.Time.UTC(), Kind: Quarantined, GPUs: []string{id},
+			p.hooks.Events.Add(Event{At: p.m.Time.UTC(), Kind: Quarantined, GPUs: []string{id}, GPU: nameOfGPU(p.m.View, id),
 				Text: oneLine(fmt.Sprintf("is quarantined until %s: %s", reason.Moment(q.Until), q.Reason))})
 		}
 	}

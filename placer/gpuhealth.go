@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/nomad-pal/nomad-pal/placer/query"
 	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
@@ -35,7 +36,7 @@ func (p *Placer) noteHealth() {
 		nodes[c.GPU(i).ID] = c.Node(node).Name
 	}
 	emit := func(id string, kind EventKind, text string) {
-		p.hooks.Events.Add(Event{At: p.m.Time.UTC(), Kind: kind, Node: nodes[id], GPUs: []string{id}, Text: oneLine("on node " + nodes[id] + " " + text)})
+		p.hooks.Events.Add(Event{At: p.m.Time.UTC(), Kind: kind, Node: nodes[id], GPUs: []string{id}, GPU: nameOfGPU(v, id), Text: oneLine("on node " + nodes[id] + " " + text)})
 	}
 	for _, id := range slices.Sorted(maps.Keys(p.health.unhealthy)) {
 		if _, known := was.unhealthy[id]; !known && nodes[id] != "" {
@@ -47,4 +48,13 @@ func (p *Placer) noteHealth() {
 			emit(id, Healthy, "is healthy again")
 		}
 	}
+}
+
+// nameOfGPU returns the name of a GPU in the view, or the id if the view does not have the GPU.
+func nameOfGPU(v *request.View, id string) string {
+	i := v.Cluster.Find(id)
+	if i < 0 {
+		return id
+	}
+	return query.GPUName(id, v.GPUNode(i).Name, v.Slots[i].Index, len(id))
 }

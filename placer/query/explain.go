@@ -93,8 +93,9 @@ type Explanation struct {
 	Alternatives []Alternative `json:"alternatives,omitempty"`
 	// Tradeoffs are what the job would get now if its author requested something else.
 	Tradeoffs []Tradeoff `json:"tradeoffs,omitempty"`
-	// GPUIDLength is how many bytes of a GPU's id distinguish it from all others.
-	GPUIDLength int `json:"gpu_id_length,omitempty"`
+	// GPUNames maps the ids of the GPUs in this explanation to short names, which commands accept:
+	// NODE:INDEX with nvidia-smi's number, or the beginning of the id if the number is unknown.
+	GPUNames map[string]string `json:"gpu_names,omitempty"`
 	// Failures are the job's members that failed, by try, the oldest first.
 	Failures []model.Try `json:"failures,omitempty"`
 	// Elastic is the size of an elastic gang.
@@ -202,7 +203,8 @@ func (s *Snapshot) Explain(ctx context.Context, k cluster.JobKey) (*Explanation,
 	if err == nil {
 		e.noteSize()
 		s.noteUncapped(e)
-		e.addNote(e.priority)
+		e.addNote(e.orders)
+		s.nameGPUs(e)
 	}
 	return e, err
 }
@@ -245,7 +247,7 @@ func (s *Snapshot) explainFromState(k cluster.JobKey) (e *Explanation, st gang.O
 		why, _ := s.m.Isolated(job, s.m.Time)
 		return &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Rejected, Reason: why}, st, true
 	}
-	e = &Explanation{Namespace: k.Namespace, Job: k.ID, State: st.Nomad, Allocations: s.allocations(st), Failures: s.m.Tries(k), ClassFrom: s.m.View.ClassFrom(job), GPUIDLength: s.idLength()}
+	e = &Explanation{Namespace: k.Namespace, Job: k.ID, State: st.Nomad, Allocations: s.allocations(st), Failures: s.m.Tries(k), ClassFrom: s.m.View.ClassFrom(job)}
 	e.Submitted, e.Leaving = time.Unix(0, *job.SubmitTime), s.m.Leaving(st)
 	if cluster.Child(job) {
 		e.Parent = *job.ParentID
@@ -599,7 +601,7 @@ func (s *Snapshot) askNomad(ctx context.Context, e *Explanation, job *api.Job) {
 	case len(found) == 0:
 		return
 	}
-	*e = Explanation{Planned: e.Planned, Namespace: e.Namespace, Job: e.Job, Submitted: e.Submitted, Mode: e.Mode, ClassFrom: e.ClassFrom, SpeedsFrom: e.SpeedsFrom, GPUIDLength: e.GPUIDLength, Failures: e.Failures, Elastic: e.Elastic}
+	*e = Explanation{Planned: e.Planned, Namespace: e.Namespace, Job: e.Job, Submitted: e.Submitted, Mode: e.Mode, ClassFrom: e.ClassFrom, SpeedsFrom: e.SpeedsFrom, GPUNames: e.GPUNames, Failures: e.Failures, Elastic: e.Elastic}
 	e.never(found)
 }
 

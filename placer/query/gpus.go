@@ -5,6 +5,7 @@ package query
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -269,14 +270,51 @@ func IDLength(ids []string) int {
 	return n
 }
 
-// idLength returns IDLength of the cluster's GPUs.
-func (s facts) idLength() int {
-	c := s.m.View.Cluster
-	ids := make([]string, c.NumGPUs())
-	for i := range ids {
-		ids[i] = c.GPU(i).ID
+// nameGPUs sets the names of the GPUs in an explanation.
+func (s *Snapshot) nameGPUs(e *Explanation) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v := s.m.View
+	all := make([]string, v.Cluster.NumGPUs())
+	for i := range all {
+		all[i] = v.Cluster.GPU(i).ID
 	}
-	return IDLength(ids)
+	length := IDLength(all)
+	e.GPUNames = map[string]string{}
+	name := func(id string) {
+		e.GPUNames[id] = attr.Shorten(id, length)
+		if i := v.Cluster.Find(id); i >= 0 {
+			e.GPUNames[id] = GPUName(id, v.GPUNode(i).Name, v.Slots[i].Index, length)
+		}
+	}
+	for _, a := range e.Allocations {
+		each(a.GPUs, name)
+	}
+	for _, f := range e.Failures {
+		each(f.GPUs, name)
+	}
+	if d := e.Decision; d != nil && d.Chosen != nil {
+		for _, m := range d.Chosen.Members {
+			for _, u := range m.GPUs {
+				name(u.ID)
+			}
+		}
+	}
+}
+
+func each[T any](list []T, f func(T)) {
+	for _, x := range list {
+		f(x)
+	}
+}
+
+// GPUName returns a short name of a GPU, which commands accept: NODE:INDEX or, if nvidia-smi's index
+// is unknown or if several MIG instances share it, the first bytes of the id.
+func GPUName(id, node string, index *int, length int) string {
+	if index == nil || strings.HasPrefix(id, "MIG-") {
+		return attr.Shorten(id, length)
+	}
+	return fmt.Sprintf("%s:%d%s", node, *index, strings.TrimPrefix(id, attr.GPUOf(id)))
 }
 
 // Cell is a GPU on a [Map]. Each application class has three bits with its variability class,

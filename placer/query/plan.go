@@ -32,6 +32,7 @@ func (s *Snapshot) Plan(ctx context.Context, job *api.Job) (*Explanation, error)
 	}
 	if err == nil {
 		s.noteUncapped(e)
+		s.nameGPUs(e)
 	}
 	return e, err
 }
@@ -85,7 +86,7 @@ func (s *Snapshot) plan(job *api.Job) (*Explanation, error) {
 	s.waits = nil
 	k := cluster.KeyOf(job)
 	planned := registeredAt(s.m.Time, job)
-	e := &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Waiting, Planned: true, GPUIDLength: s.idLength()}
+	e := &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Waiting, Planned: true}
 	if e.notServed(job, s.m.Cfg.Children) {
 		return e, nil
 	}

@@ -190,7 +190,7 @@ func (b *base) printEvent(e placer.Event) {
 	}
 	whom := e.Namespace + "/" + e.Job
 	if e.Job == "" {
-		whom = strings.Join(e.GPUs, " ")
+		whom = e.GPU
 	}
 	text := whom + " " + e.Text
 	if e.ForJob != "" {

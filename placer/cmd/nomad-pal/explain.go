@@ -261,7 +261,7 @@ func liveRows(b *base, e *query.Explanation) []string {
 				continue
 			}
 			g := query.GPU{Live: &u, Job: e.Job}
-			rows = append(rows, row(b.short(a.ID), shortGPU(id, b.idLength(e.GPUIDLength)), utilization(g), memory(&u), temperature(&u), power(&u), query.When(e.Idle[attr.GPUOf(id)], time.Now())))
+			rows = append(rows, row(b.short(a.ID), b.gpuNames(e, id), utilization(g), memory(&u), temperature(&u), power(&u), query.When(e.Idle[attr.GPUOf(id)], time.Now())))
 		}
 	}
 	return rows
@@ -277,7 +277,7 @@ func allocationRows(b *base, e *query.Explanation) []string {
 		if a.Version != nil {
 			version = strconv.FormatUint(*a.Version, 10)
 		}
-		rows = append(rows, line(b.short(a.ID), a.Group, version, a.Node, a.Status, shortGPUs(a.GPUs, b.idLength(e.GPUIDLength))))
+		rows = append(rows, line(b.short(a.ID), a.Group, version, a.Node, a.Status, b.gpuNames(e, a.GPUs...)))
 	}
 	return rows
 }
@@ -321,7 +321,7 @@ func printWait(b *base, e *query.Explanation) {
 func printFailures(b *base, e *query.Explanation) {
 	rows := []string{row("Try", "Time", "Allocation", "Node", "Cause", "Reason", "GPUs")}
 	for _, f := range e.Failures {
-		rows = append(rows, row(f.Try, clock(f.At), b.short(f.Alloc), f.Node, f.Cause, oneLine(f.Reason), shortGPUs(f.GPUs, b.idLength(e.GPUIDLength))))
+		rows = append(rows, row(f.Try, clock(f.At), b.short(f.Alloc), f.Node, f.Cause, oneLine(f.Reason), b.gpuNames(e, f.GPUs...)))
 	}
 	b.section("Failures", rows)
 }
@@ -365,7 +365,7 @@ func printDecision(b *base, e *query.Explanation) {
 				if u.Degraded != "" {
 					degraded = " (degraded: " + oneLine(u.Degraded) + ")"
 				}
-				rows = append(rows, line(m.Group, m.Node, m.Device, shortGPU(u.ID, b.idLength(e.GPUIDLength)), query.Score(u.PMScore), class(u.Class)+degraded))
+				rows = append(rows, line(m.Group, m.Node, m.Device, b.gpuNames(e, u.ID), query.Score(u.PMScore), class(u.Class)+degraded))
 			}
 		}
 		b.table(rows)
@@ -392,7 +392,7 @@ func printNeighbours(b *base, e *query.Explanation) {
 	rows := []string{row("Group", "GPU", "Neighbours", "Class", "The job takes longer by", "Known from", "Neighbours take longer by")}
 	for _, m := range e.Decision.Chosen.Members {
 		for _, n := range m.Neighbours {
-			rows = append(rows, row(m.Group, shortGPU(attr.GPUOf(m.GPUs[0].ID), b.idLength(e.GPUIDLength)), n.Members, n.Class, percent(n.Costs), cmp.Or(e.NeighboursFrom[n.Class], "the table"), percent(n.CostsThem)))
+			rows = append(rows, row(m.Group, b.gpuNames(e, m.GPUs[0].ID), n.Members, n.Class, percent(n.Costs), cmp.Or(e.NeighboursFrom[n.Class], "the table"), percent(n.CostsThem)))
 		}
 	}
 	b.section("Expected neighbours on the same GPU", rows)

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -45,8 +46,15 @@ func (b *base) idLength(n int) int {
 	return 0
 }
 
-func shortGPUs(ids []string, n int) string {
-	return strings.Join(each(ids, func(id string) string { return shortGPU(id, n) }), " ")
+// gpuNames returns the names of GPUs in an explanation: NODE:INDEX if the index is known. With
+// -verbose, gpuNames returns ids.
+func (b *base) gpuNames(e *query.Explanation, ids ...string) string {
+	return strings.Join(each(ids, func(id string) string {
+		if b.verbose {
+			return id
+		}
+		return cmp.Or(e.GPUNames[id], id)
+	}), " ")
 }
 
 func printSteps(b *base, steps []string) {

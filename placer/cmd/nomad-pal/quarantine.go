@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -77,7 +78,8 @@ func runQuarantine(b *base, args []string) int {
 			b.printf("No GPU is in quarantine.\n")
 			return
 		}
-		printQuarantine(b, qs)
+		known, _ := (&gpuReader{b: b}).read() // without an answer, ids are shown
+		printQuarantine(b, qs, known)
 	})
 }
 
@@ -214,11 +216,16 @@ func wholeIDs(b *base, client *nomad.Client, given []string) ([]string, error) {
 	return out, nil
 }
 
-func printQuarantine(b *base, qs map[string]failure.Quarantine) {
-	rows, ids := []string{row("GPU", "Until", "Strikes", "Reason")}, slices.Sorted(maps.Keys(qs))
+// printQuarantine prints the GPUs in quarantine. known are the cluster's GPUs.
+func printQuarantine(b *base, qs map[string]failure.Quarantine, known []query.GPU) {
+	rows, ids := []string{row("GPU", "Id", "Bus id", "Until", "Strikes", "Reason")}, slices.Sorted(maps.Keys(qs))
 	for _, id := range ids {
+		short, name, bus := shortGPU(id, b.idLength(query.IDLength(ids))), "-", "-"
+		if i := slices.IndexFunc(known, func(g query.GPU) bool { return attr.GPUOf(g.ID) == id }); i >= 0 {
+			name, bus = query.GPUName(short, known[i].Node, known[i].Index, len(id)), cmp.Or(known[i].BusID, "-")
+		}
 		q := qs[id]
-		rows = append(rows, row(shortGPU(id, b.idLength(query.IDLength(ids))), untilWhen(q), q.Strikes, oneLine(q.Reason)))
+		rows = append(rows, row(name, short, bus, untilWhen(q), q.Strikes, oneLine(q.Reason)))
 	}
 	b.table(rows)
 }

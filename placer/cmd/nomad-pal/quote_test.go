@@ -67,7 +67,7 @@ func printers(name string) map[string]func(b *base) {
 				Allocations: []query.Allocation{{ID: "12345678", Group: name, Node: name, Status: name, GPUs: []string{name}}},
 			})
 		},
-		"quarantine": func(b *base) { printQuarantine(b, map[string]failure.Quarantine{name: {}}) },
+		"quarantine": func(b *base) { printQuarantine(b, map[string]failure.Quarantine{name: {}}, nil) },
 	}
 }
 
