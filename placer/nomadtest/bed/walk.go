@@ -120,13 +120,15 @@ type Walk struct {
 	// commands. If people is nil, nobody types commands.
 	people *rand.Rand
 	told   map[nomadtest.Key]bool
+	// released contains the jobs that people have released to Nomad.
+	released map[nomadtest.Key]bool
 	// fault is the last time when a request failed or a placer was killed.
 	fault time.Time
 }
 
 // NewWalk prepares a walk in a world without nodes.
 func NewWalk(w *World, mix Mix) *Walk {
-	x := &Walk{World: w, Mix: mix, Counts: map[string]int{}, rng: rand.New(rand.NewPCG(w.opts.Seed, 7)), gone: map[int]bool{}, sick: map[string]bool{}, left: map[nomadtest.Key]bool{}, people: peopleOf(w.opts.Seed), told: map[nomadtest.Key]bool{}}
+	x := &Walk{World: w, Mix: mix, Counts: map[string]int{}, rng: rand.New(rand.NewPCG(w.opts.Seed, 7)), gone: map[int]bool{}, sick: map[string]bool{}, left: map[nomadtest.Key]bool{}, people: peopleOf(w.opts.Seed), told: map[nomadtest.Key]bool{}, released: map[nomadtest.Key]bool{}}
 	x.gpus = 2 + x.rng.IntN(3)
 	if w.opts.Seed%4 == 1 {
 		x.Parts, x.sharing = 3, rand.New(rand.NewPCG(w.opts.Seed, 49))
@@ -626,6 +628,8 @@ func (x *Walk) openJob(k nomadtest.Key) string {
 	case job == nil && !s.whole && !s.gpusDone: // otherwise Nomad collected it without its helper
 		return "lost"
 	case job == nil || s.whole:
+		return ""
+	case x.released[k] && live == 0 && Carries(job) == "free": // Nomad alone decided what to do after a drain or a failure
 		return ""
 	case x.rules.formOf(job) != s.form:
 		return "not the author's latest version"

@@ -43,6 +43,7 @@ func (x *Walk) peopleType() {
 	case 7:
 		x.cancel(k)
 	case 8:
+		x.released[k] = true
 		x.tell("people: release", k, func(c *gang.Control) { c.Release = said })
 	}
 }
