@@ -70,7 +70,7 @@ func (p *Placer) decide(ctx context.Context, now time.Time) error {
 		case a.Kind == queue.Resize:
 			p.step(ctx, t, gang.Resize{To: a.Placement, For: a.For})
 		case a.Kind == queue.Migrate:
-			p.move(ctx, t, a.Placement, now)
+			p.step(ctx, t, gang.Move{To: a.Placement})
 		}
 	}
 	p.m.EndJob()
@@ -364,21 +364,6 @@ func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 	}
 	p.step(ctx, t, p.registered(t, s.Job, s.index))
 	p.startedOne(now)
-}
-
-// move begins to move a gang, unless the placer has made MovesPerHour moves in the last hour. In
-// that case, move tells the queue when the next move is allowed, so that the queue does not propose
-// a move in each cycle.
-func (p *Placer) move(ctx context.Context, t *model.Tracked, to pal.Placement, now time.Time) {
-	p.moved = slices.DeleteFunc(p.moved, func(at time.Time) bool { return now.Sub(at) > time.Hour })
-	if n := p.m.Cfg.MovesPerHour; n > 0 && len(p.moved) >= n {
-		p.m.Queue.NoMovesBefore(gang.QueueTime(p.moved[len(p.moved)-n].Add(time.Hour)) + 1)
-	}
-	if len(p.moved) >= p.m.Cfg.MovesPerHour {
-		p.m.Queue.NotStopped(t.Key.String())
-		return
-	}
-	p.step(ctx, t, gang.Move{To: to})
 }
 
 // arrival is a gang that was stopped for a move and can now start on its target.

@@ -191,9 +191,6 @@ func (p *Placer) carryOutHere(t *model.Tracked, e gang.Effect) {
 		p.notePlaced(t, e.Record)
 	case gang.Sized:
 		p.emitSized(t, e)
-	case gang.CountMove:
-		p.moved = append(p.moved, e.At)
-		slices.SortFunc(p.moved, time.Time.Compare)
 	case gang.StartAtTarget:
 		p.moves = append(p.moves, arrival{t, e.Why})
 	case gang.Dequeue:

@@ -38,13 +38,12 @@ type Placer struct {
 	failureLog    failureLog
 	lookedAt      time.Time // when the placer last looked for failures
 	resyncedAt    time.Time
-	moves         []arrival   // gangs that have stopped in order to move, which the view does not show yet
-	ready         []arrival   // gangs that have stopped in order to move, according to the view
-	moved         []time.Time // the times at which gangs were moved, within the last hour
-	warned        bool        // the placer has warned of an old Nomad
-	ofNodes       []string    // warnings about nodes
-	ofNamespaces  []string    // warnings about namespaces
-	pinsUntil     time.Time   // see distrustPins
+	moves         []arrival // gangs that have stopped in order to move, which the view does not show yet
+	ready         []arrival // gangs that have stopped in order to move, according to the view
+	warned        bool      // the placer has warned of an old Nomad
+	ofNodes       []string  // warnings about nodes
+	ofNamespaces  []string  // warnings about namespaces
+	pinsUntil     time.Time // see distrustPins
 	meanwhile     meanwhile
 	followed      followed
 	health        gpuHealth

@@ -91,7 +91,7 @@ func BenchmarkPreemption(b *testing.B) {
 				c := synthetic(b, size.nodes, 8)
 				b.StartTimer()
 				start := cpuTime(b)
-				out, err := Config{Jobs: t.Jobs, Cluster: c, Queue: queue.Default(), Preemptible: true, RestartS: 60, MovesPerHour: 12}.Run()
+				out, err := Config{Jobs: t.Jobs, Cluster: c, Queue: queue.Default(), Preemptible: true, RestartS: 60}.Run()
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -169,7 +169,7 @@ func BenchmarkRules(b *testing.B) {
 			for b.Loop() {
 				b.StopTimer()
 				t := trace.HeavyTail(1, jobs, gpus, 0.9)
-				c := Config{Jobs: t.Jobs, Cluster: synthetic(b, nodes, 8), Queue: queue.Default(), Preemptible: rules.preempt, RestartS: 60, MovesPerHour: 12}
+				c := Config{Jobs: t.Jobs, Cluster: synthetic(b, nodes, 8), Queue: queue.Default(), Preemptible: rules.preempt, RestartS: 60}
 				if rules.tenants {
 					c.Queue.Tenants = tenants
 				}

@@ -194,34 +194,6 @@ func TestFailuresInVain(t *testing.T) {
 	}
 }
 
-// TestMovesPerHour: the simulator moves at most as many gangs per hour as the operator allows.
-func TestMovesPerHour(t *testing.T) {
-	moves := func(perHour int) int {
-		n := 0
-		var jobs []trace.Job
-		for i := range 8 { // two on each node; one of them ends first
-			jobs = append(jobs, job(fmt.Sprint("first", i), "A", 1, 0, float64(100-90*(i%2))))
-		}
-		for i := range 2 { // they must be spread until the others end
-			jobs = append(jobs, job(fmt.Sprint("pair", i), "A", 2, 20, 5000))
-		}
-		c := Config{Jobs: jobs, Cluster: even(t, 4, 2, 3), RestartS: 1, Preemptible: true, MovesPerHour: perHour,
-			Queue: queue.Options{Order: queue.FIFO, Migrate: true, Placement: pal.Policy{Name: pal.Packed}}}
-		c.Observe = func(now time.Duration, i int, kind string, _ pal.Placement) {
-			if kind == "resume" && now < time.Hour {
-				n++
-			}
-		}
-		if _, err := c.Run(); err != nil {
-			t.Fatal(err)
-		}
-		return n
-	}
-	if all, one := moves(0), moves(1); all != 2 || one != 1 {
-		t.Errorf("%d moves without a limit, %d with a limit of one per hour, want 2 and 1", all, one)
-	}
-}
-
 // TestUsersEstimates: users' estimates are round numbers, and never too low.
 func TestUsersEstimates(t *testing.T) {
 	estimate := Users(1)

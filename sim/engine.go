@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
@@ -26,8 +25,6 @@ type Config struct {
 	// If Preemptible is set, gangs may be stopped and moved; if Migratable is set, gangs may be
 	// moved. The queue's options must also allow stops or moves.
 	Preemptible, Migratable bool
-	// MovesPerHour limits how many gangs are moved per hour; 0 means no limit.
-	MovesPerHour int
 	// CheckpointS is the time between the checkpoints of a gang, in seconds; the queue knows this
 	// time. A gang that is stopped loses its work since the last checkpoint. If CheckpointS is 0,
 	// gangs lose no work.
@@ -112,8 +109,7 @@ type engine struct {
 	wakeAt   time.Duration
 	use      usage
 	faults   faults
-	moved    []time.Duration // times of the moves within the last hour
-	err      error           // set if the run cannot go on: see pushEnd
+	err      error // set if the run cannot go on: see pushEnd
 
 	windowed time.Duration // time until which the queue knows the windows
 	deps     dependencies
@@ -293,10 +289,6 @@ func (e *engine) decide() {
 				e.preempted(i)
 				again = true
 			case queue.Migrate:
-				if !e.mayMove() {
-					e.queue.NotStopped(a.Job)
-					break
-				}
 				e.stop(i, "")
 				e.start(i, a.Placement)
 				again = true
@@ -319,21 +311,6 @@ func (e *engine) decide() {
 	if at, ok := e.queue.Wake(e.now); ok {
 		e.wakeAt = at
 	}
-}
-
-// mayMove reports whether the limit of moves per hour allows one more move now, and counts this
-// move.
-func (e *engine) mayMove() bool {
-	if e.MovesPerHour <= 0 {
-		return true
-	}
-	e.moved = slices.DeleteFunc(e.moved, func(at time.Duration) bool { return e.now-at > time.Hour })
-	if len(e.moved) >= e.MovesPerHour {
-		e.queue.NoMovesBefore(e.moved[0] + time.Hour + 1)
-		return false
-	}
-	e.moved = append(e.moved, e.now)
-	return true
 }
 
 // start runs job i on the placement.

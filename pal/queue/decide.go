@@ -59,7 +59,7 @@ func (q *Queue) Decide(now time.Duration, c *pal.Cluster) []Action {
 		p.walk()
 	}
 	p.holdRest()
-	if q.opt.Migrate && now >= q.movesFrom && !p.full() {
+	if q.opt.Migrate && !p.full() {
 		p.migrate()
 	}
 	p.grow()

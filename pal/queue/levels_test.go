@@ -86,31 +86,6 @@ func checkVictims(t *rapid.T, p *player) {
 	}
 }
 
-// TestNoMovesBefore: no gang is moved before the time from which the caller allows moves.
-func TestNoMovesBefore(t *testing.T) {
-	q, err := New(Options{Order: FIFO, Migrate: true, Placement: pal.Policy{Name: pal.PAL}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := pal.NewCluster(testNodes(1, "0"), pal.TwoTier(1.7))
-	if err != nil {
-		t.Fatal(err)
-	}
-	g := pal.SingleGPUs("slow", pal.ClassA, 1)
-	pl := pal.Predict(c, g, []pal.Member{{GPUs: []int{0}}})
-	c.Take(g, pl)
-	if err := q.Restore(Job{ID: "slow", Gang: g, Estimate: 10 * time.Hour, Migratable: true}, pl, 0); err != nil {
-		t.Fatal(err)
-	}
-	q.NoMovesBefore(time.Hour)
-	if got := q.Decide(time.Hour-1, c); len(got) > 0 {
-		t.Errorf("before: %v", got)
-	}
-	if got := q.Decide(time.Hour, c); len(got) != 1 || got[0].Kind != Migrate {
-		t.Errorf("after: %v", got)
-	}
-}
-
 // TestRebaseToAnotherSize: if a gang has another size in the new cluster, all counts that include
 // the gang change.
 func TestRebaseToAnotherSize(t *testing.T) {

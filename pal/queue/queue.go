@@ -129,7 +129,6 @@ type Queue struct {
 	trying        string        // see Trying
 	starts        uint64        // number of starts that Decide has decided so far
 	localityUntil time.Duration // when the first wait for better GPUs ends; see holdsOut
-	movesFrom     time.Duration // see NoMovesBefore
 	forecasts     forecasts     // predicts when waiting gangs start
 	drained       [][]pal.Gang  // see SetDrainedMembers
 }
@@ -333,10 +332,6 @@ func (q *Queue) NotStopped(id string) {
 // this member, best first, as gangs of one member. The Queue keeps GPUs for these members until the
 // next call of SetDrainedMembers or Rebase.
 func (q *Queue) SetDrainedMembers(members [][]pal.Gang) { q.drained = members }
-
-// NoMovesBefore makes Decide return no moves before the given time. A caller that limits moves per
-// hour thereby avoids searches for moves that it would not carry out.
-func (q *Queue) NoMovesBefore(until time.Duration) { q.movesFrom = until }
 
 // Finished reports that a job has ended by itself, and removes it. Only finished runs enter the
 // run-time history, because the length of a run that was stopped or failed is not known.

@@ -40,9 +40,6 @@ func (g *Lifecycle) readRecord(w World) ([]Effect, bool) {
 		return await(ReadVersions{})
 	}
 	var out []Effect
-	if r != nil && r.Note == NoteMoved && w.Now().Sub(r.Decided) < time.Hour { // an earlier placer moved the gang
-		out = append(out, CountMove{r.Decided})
-	}
 	switch asked := askedBeforePins(g.Job, g.read.versions); {
 	case r == nil, doubtful && g.runAgain(r, asked, w):
 		r = &Record{Namespace: g.Key.Namespace, Job: g.Key.ID, Submitted: asked.since}

@@ -241,8 +241,6 @@ type (
 		GPUs     []string
 		For      string
 	}
-	// CountMove counts a move that began, because the number of moves per hour is limited.
-	CountMove struct{ At time.Time }
 )
 
 func (ReadRecord) awaits() bool      { return true }
@@ -275,7 +273,6 @@ func (QueueSettled) awaits() bool    { return false }
 func (StartAtTarget) awaits() bool   { return false }
 func (Placed) awaits() bool          { return false }
 func (Sized) awaits() bool           { return false }
-func (CountMove) awaits() bool       { return false }
 
 // Purpose is the reason for which the placer registers or deregisters a job.
 type Purpose string

@@ -229,11 +229,7 @@ func (g *Lifecycle) registered(o Observed, of Effect, w World) []Effect {
 		return []Effect{Keep{g.read.room.Placement}}
 	case ToStop:
 		g.Members = members
-		out := g.closed(w)
-		if g.stop.target != nil {
-			out = append(out, CountMove{w.Now()})
-		}
-		return append(out, g.proceed(w)...)
+		return append(g.closed(w), g.proceed(w)...)
 	}
 	return nil
 }

@@ -43,8 +43,6 @@ type Config struct {
 	Retries int
 	// RestartCost is the run time that a gang loses when it is stopped and restarted.
 	RestartCost time.Duration
-	// MovesPerHour is the maximum number of gangs that the placer moves to better GPUs in one hour.
-	MovesPerHour int
 	// Windows keep nodes free, either for maintenance or for certain jobs.
 	Windows []window.Window
 	// Resync is the time between full reads of Nomad's state. Between two full reads, the placer
@@ -70,7 +68,6 @@ func DefaultConfig() Config {
 		GangReadyTimeout: 5 * time.Second,
 		Retries:          2,
 		RestartCost:      time.Minute,
-		MovesPerHour:     12,
 		Resync:           5 * time.Minute,
 	}
 }

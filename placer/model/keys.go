@@ -177,8 +177,6 @@ func queueKeys() []Key {
 		queueKey("migrate", func(c *Config) *bool { return &c.Queue.Migrate },
 			"Move gangs with `pal_migrate = true` to better GPUs, if the move gains more than twice the `restart_cost`"),
 		{Block: "queue", Name: "restart_cost", zero: true, field: func(c *Config) any { return &c.RestartCost }, Doc: "Run time that a gang loses when it is stopped and started again, or that an elastic gang loses when its size changes"},
-		{Block: "queue", Name: "moves_per_hour", field: func(c *Config) any { return &c.MovesPerHour },
-			Doc: "Maximum number of gangs that nomad-pal moves within an hour"},
 		queueKey("locality_wait", func(c *Config) *bool { return &c.Queue.LocalityWait },
 			"If the free GPUs for a gang are much slower or farther apart than the best GPUs, the gang waits if running jobs should free better GPUs before the wait costs more than these GPUs save. `pal_locality_wait` sets another limit for one job"),
 		{Block: "queue", Name: "outlier_threshold", zero: true, field: func(c *Config) any { return &c.Queue.OutlierThreshold },

@@ -200,7 +200,7 @@ func (o *options) ours(t trace.Trace, c *pal.Cluster) (artifact.Result, error) {
 	}
 	rules := model.DefaultConfig()
 	cfg := sim.Config{Jobs: t.Jobs, Cluster: c, Queue: rules.Queue, RestartS: rules.RestartCost.Seconds(),
-		Preemptible: o.preempt, MovesPerHour: rules.MovesPerHour, RoundS: roundS,
+		Preemptible: o.preempt, RoundS: roundS,
 		Estimate: func(_ int, j trace.Job) time.Duration { return time.Duration(j.EstimateS * float64(time.Second)) }}
 	cfg.Queue.Order, cfg.Queue.Placement = queue.Order(o.order), queue.Placement(name)
 	arrivals, n, at := pyrandom.New(1), 0, t.Jobs[len(t.Jobs)-1].SubmitS

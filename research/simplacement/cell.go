@@ -121,7 +121,7 @@ func (v variant) run(jobs []trace.Job, gpus sim.Population, seed uint64) (sim.Ou
 	if err != nil {
 		return sim.Outcome{}, err
 	}
-	cfg := sim.Config{Jobs: jobs, Cluster: c, Queue: q, RestartS: restartS, MovesPerHour: agent.MovesPerHour, Seed: seed}
+	cfg := sim.Config{Jobs: jobs, Cluster: c, Queue: q, RestartS: restartS, Seed: seed}
 	if v.best {
 		cfg.Slower = fastest(jobs, gpus)
 	}

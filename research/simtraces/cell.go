@@ -186,7 +186,7 @@ func policies() []named {
 					q, name = unbounded, name+", no bound"
 				}
 				ps = append(ps, named{name, true, exact, func(c sim.Config) (sim.Outcome, error) {
-					c.Queue, c.Preemptible, c.MovesPerHour = q, preempt, agent.MovesPerHour
+					c.Queue, c.Preemptible = q, preempt
 					if exact {
 						c.Estimate = sim.Exact
 					}

@@ -152,7 +152,7 @@ func (c *result) feel(r regime) (felt, error) {
 		}
 		jobs[i].Preemptible = r.stops != nil && r.stops(i)
 	}
-	cfg := sim.Config{Jobs: jobs, Cluster: cluster, Queue: rules, RestartS: restartS, Seed: c.seed, MovesPerHour: agent.MovesPerHour, Estimate: r.says}
+	cfg := sim.Config{Jobs: jobs, Cluster: cluster, Queue: rules, RestartS: restartS, Seed: c.seed, Estimate: r.says}
 	if r.hourly {
 		cfg.CheckpointS = 3600
 	}

@@ -553,7 +553,6 @@ queue {
   locality_wait  = false
   outlier_threshold = 1.7
   restart_cost   = "3m"
-  moves_per_hour = 5
 }
 tenant "ann" {
   quota           = 8
@@ -576,8 +575,8 @@ calibration { method = "kmeans" }
 	if diff := cmp.Diff(want, rules("-config", file)); diff != "" {
 		t.Errorf("with a configuration (-agent +simulate):\n%s", diff)
 	}
-	want.Queue.Order, want.Queue.LocalityWait, want.RestartCost, want.MovesPerHour = "srtf", true, time.Second, 7
-	if diff := cmp.Diff(want, rules("-config", file, "-set", "order=srtf", "-set", "locality_wait=true", "-set", "restart_cost=1s", "-set", "moves_per_hour=7")); diff != "" {
+	want.Queue.Order, want.Queue.LocalityWait, want.RestartCost = "srtf", true, time.Second
+	if diff := cmp.Diff(want, rules("-config", file, "-set", "order=srtf", "-set", "locality_wait=true", "-set", "restart_cost=1s")); diff != "" {
 		t.Errorf("with flags over it (-want +got):\n%s", diff)
 	}
 	if f := figuresOf(t, "-config", file, "-jobs", "40"); f.Order != "las" || f.Locality != "node=1,cluster=1.3" {

@@ -295,7 +295,7 @@ func TestPurgedBesideAHelper(t *testing.T) {
 // members, as Nomad runs them, and is not moved endlessly (walk 740203).
 func TestStartsAgainWithThoseThatHadFinished(t *testing.T) {
 	preempting := func(c *model.Config) {
-		c.Queue.Order, c.Queue.Preempt, c.Queue.Migrate, c.RestartCost, c.MovesPerHour = queue.FIFO, true, true, time.Second, 1000
+		c.Queue.Order, c.Queue.Preempt, c.Queue.Migrate, c.RestartCost = queue.FIFO, true, true, time.Second
 	}
 	Run(t, Options{Seed: 1, Placer: preempting}, func(w *World) {
 		w.AddNodes(2, 2)

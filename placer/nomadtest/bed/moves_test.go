@@ -118,41 +118,6 @@ func beginsToMove(w *World) {
 	w.Expect("it is moved", 5*time.Minute, func() bool { return Carries(w.Nomad.Job(Key("a"))) == "pinned and gated" })
 }
 
-// No more gangs are moved in an hour than moves_per_hour allows.
-func TestMovesPerHour(t *testing.T) {
-	Run(t, Options{Seed: 1, Placer: func(c *model.Config) { moving(c); c.MovesPerHour = 0 }}, func(w *World) {
-		apart(w)
-		w.RunFor(5 * time.Minute)
-		if got := w.nodesOf("a"); len(got) != 2 {
-			t.Errorf("it was moved to %v", got)
-		}
-	})
-}
-
-// Two gangs would gain from a move. One is moved now, and the other an hour later.
-func TestOneMovePerHour(t *testing.T) {
-	Run(t, Options{Seed: 1, Placer: func(c *model.Config) { moving(c); c.MovesPerHour = 1 }}, func(w *World) {
-		w.AddNodes(4, 2)
-		w.StartPlacer()
-		for n := range 4 {
-			w.Submit(Gang{Name: fmt.Sprint("busy-", n), GPUs: 1, Runs: time.Duration(1+300*(n%2)) * time.Minute, Change: on(n)})
-			w.ExpectRunning(fmt.Sprint("busy-", n), 5*time.Second)
-		}
-		for _, nodes := range []string{"01", "23"} {
-			w.Submit(Gang{Name: nodes, Members: 2, GPUs: 1, Runs: 5 * time.Hour, Change: func(j *api.Job) {
-				j.Constraints = append(j.Constraints, &api.Constraint{LTarget: "${node.unique.name}", Operand: "regexp", RTarget: "^node-[" + nodes + "]$"})
-			}, Meta: map[string]string{"pal_migrate": "true", "pal_duration": "5h", "pal_locality_wait": "1s"}})
-			w.ExpectRunning(nodes, 10*time.Second)
-		}
-		for _, want := range []int{1, 2} {
-			w.RunFor(50 * time.Minute)
-			if moved := 4 - len(w.nodesOf("01")) - len(w.nodesOf("23")); moved != want {
-				t.Errorf("%d gangs were moved by %s, want %d", moved, time.Now().Format("15:04"), want)
-			}
-		}
-	})
-}
-
 // snapshot returns the active placer's snapshot, as commands use it.
 func (w *World) snapshot() *query.Snapshot {
 	w.T.Helper()

@@ -507,38 +507,3 @@ func TestManyFailWhileTheAgentIsAway(t *testing.T) {
 		})
 	}
 }
-
-// moves_per_hour also counts the moves before a reload.
-func TestMovesPerHourAndReload(t *testing.T) {
-	once := func(c *model.Config) { moving(c); c.MovesPerHour = 1 }
-	Run(t, Options{Seed: 1, Placer: once}, func(w *World) {
-		w.AddNodes(4, 2)
-		w.StartPlacer()
-		for n := range 4 {
-			w.Submit(Gang{Name: fmt.Sprint("busy-", n), GPUs: 1, Runs: time.Duration(1+300*(n%2)) * time.Minute, Change: on(n)})
-			w.ExpectRunning(fmt.Sprint("busy-", n), 5*time.Second)
-		}
-		for n := range 2 {
-			w.Submit(Gang{Name: fmt.Sprint("a-", n), Members: 2, GPUs: 1, Runs: 3 * time.Hour, Meta: map[string]string{"pal_migrate": "true", "pal_duration": "3h", "pal_locality_wait": "1s"}})
-			w.ExpectRunning(fmt.Sprint("a-", n), 10*time.Second)
-		}
-		moved := func() (n int) {
-			for i := range 2 {
-				if k := fmt.Sprint("a-", i); w.Running(Key(k)) && len(w.nodesOf(k)) == 1 {
-					n++
-				}
-			}
-			return n
-		}
-		w.Expect("one is moved", 10*time.Minute, func() bool { return moved() == 1 })
-		w.RunFor(5 * time.Minute)
-		if moved() != 1 {
-			t.Fatal("two were moved before the reload")
-		}
-		w.reload(once)
-		w.RunFor(10 * time.Minute)
-		if moved() != 1 {
-			t.Error("the second was moved within half an hour")
-		}
-	})
-}

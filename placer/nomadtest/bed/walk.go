@@ -88,7 +88,7 @@ func vary(seed uint64) func(*model.Config) {
 		if seed%2 == 0 {
 			return
 		}
-		c.RestartCost, c.MovesPerHour, c.Resync, c.Placement = restart, 1000, resync, placement
+		c.RestartCost, c.Resync, c.Placement = restart, resync, placement
 		c.Queue.Order, c.Queue.Backfill, c.Queue.MaxWait, c.Queue.Preempt, c.Queue.Migrate = order, fill, maxWait, true, true
 		if limit := limited(seed); perUser(seed) {
 			c.Queue.Tenants = map[string]queue.Tenant{"default": {MaxGPUsPerUser: limit, MaxJobsPerUser: 2}}
