@@ -90,7 +90,6 @@ var jobspec = template.Must(template.New("job").Parse(`job "{{.Job.ID}}" {
   type = "batch"
   meta {
     pal_class = "{{.Job.Class}}"
-    pal_app   = "{{.Job.Model}}"
 {{- if .Job.Preempt}}
     pal_preempt = "true"
 {{- end}}

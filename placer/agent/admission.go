@@ -228,7 +228,7 @@ func (a *Admission) patch(r *Review, job, full *api.Job) {
 func (a *Admission) missing(job *api.Job) (hints map[string]string, left []string) {
 	with, hints := *job, map[string]string{}
 	for _, k := range slices.Sorted(maps.Keys(a.Meta)) {
-		if says(job, k) {
+		if hasMeta(job, func(key string) bool { return key == k }) {
 			continue
 		}
 		had := with.Meta
@@ -245,15 +245,6 @@ func (a *Admission) missing(job *api.Job) (hints map[string]string, left []strin
 		hints[k] = a.Meta[k]
 	}
 	return hints, left
-}
-
-// says reports whether the author sets this hint. pal_app and pal_class count as the same hint,
-// because both determine the application class.
-func says(job *api.Job, key string) bool {
-	class := []string{"pal_class", "pal_app"}
-	return hasMeta(job, func(k string) bool {
-		return k == key || slices.Contains(class, k) && slices.Contains(class, key)
-	})
 }
 
 // serveAdmission answers admission requests. serveAdmission needs no token, because the answer

@@ -120,7 +120,7 @@ func (w windowBlock) rule() (window.Window, error) {
 	return r, nil
 }
 
-// App maps a `pal_app` to an application class.
+// App maps the name of an application in `pal_class` to an application class.
 type App struct {
 	Name  string `hcl:"name,label"`
 	Class string `hcl:"class"`

@@ -22,7 +22,7 @@ type Config struct {
 	// Queue is the policy of the queue. The field Queue.Placement is set from Config.Placement.
 	Queue    queue.Options
 	Locality pal.Locality
-	// Apps maps values of `pal_app` to application classes. DefaultClass is the application class
+	// Apps maps names of applications in `pal_class` to application classes. DefaultClass is the application class
 	// of jobs that name no class.
 	Apps         map[string]pal.AppClass
 	DefaultClass pal.AppClass

@@ -142,7 +142,7 @@ func topKeys() []Key {
 		{Name: "placement", text: parsed(pal.ParsePolicy, func(c *Config) *pal.PolicyName { return &c.Placement }),
 			Doc: "How GPUs are chosen: `pal` (L×V matrix), `pm-first` (fastest GPUs first, however far apart), `packed`, `spread`, `random`. The last three ignore variability, and serve for comparison"},
 		{Name: "default_class", text: parsed(pal.ParseAppClass, func(c *Config) *pal.AppClass { return &c.DefaultClass }),
-			Doc: "Application class, A to D, of jobs with neither `pal_class` nor `pal_app`. With A, jobs without a class compete for the best GPUs with jobs that need these GPUs"},
+			Doc: "Application class, A to D, of jobs without `pal_class`. With A, jobs without a class compete for the best GPUs with jobs that need these GPUs"},
 		{Name: "default_preempt", text: &text{set: setClasses, get: func(c *Config) string { return strings.Join(classNames(c.DefaultPreempt), ", ") }},
 			Doc: "Application classes, such as `\"C, D\"`, whose batch jobs may be stopped. `pal_preempt` and the setting of the job's tenant take precedence. A stopped job runs again from its last checkpoint, or from the start if it has no checkpoint"},
 		{Name: "rack_meta", field: func(c *Config) any { return &c.RackMeta },

@@ -305,18 +305,15 @@ func (v *View) ClassFrom(job *api.Job) string {
 
 // classOf returns the job's application class, and a description of its source.
 func (o Options) classOf(job *api.Job, h rewrite.Hints) (class pal.AppClass, from string, err error) {
-	if app, ok := o.Apps[h.App]; ok && h.Class != "" && h.Class != app {
-		return "", "", fmt.Errorf("meta pal_class = %q contradicts pal_app = %q, which has class %s: remove one of the two", h.Class, h.App, app)
-	}
 	if h.Class != "" {
 		return h.Class, "given by the job (pal_class)", nil
 	}
 	if h.App != "" {
 		if c, ok := o.Apps[h.App]; ok {
-			return c, fmt.Sprintf("the class of application %q (pal_app)", h.App), nil
+			return c, fmt.Sprintf("the class of application %q (pal_class)", h.App), nil
 		}
 		known := slices.Sorted(maps.Keys(o.Apps))
-		return "", "", fmt.Errorf("meta pal_app = %q is not a configured application (known: %s); set pal_class instead", h.App, strings.Join(known, ", "))
+		return "", "", fmt.Errorf("meta pal_class = %q is neither a class from A to D nor a configured application (known: %s)", h.App, strings.Join(known, ", "))
 	}
 	return o.DefaultClass, "the default, because the job sets no class", nil
 }

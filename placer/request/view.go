@@ -17,8 +17,8 @@ import (
 // Options are settings for how the view reads Nomad's state, and the defaults for jobs.
 type Options struct {
 	Ledger ledger.Options
-	// Apps maps the values of pal_app to application classes. DefaultClass is the class of jobs
-	// that set neither pal_class nor pal_app.
+	// Apps maps the names of applications in pal_class to application classes. DefaultClass is the
+	// class of jobs without pal_class.
 	Apps         map[string]pal.AppClass
 	DefaultClass pal.AppClass
 	// DefaultPreempt decides for batch jobs without pal_preempt, by namespace and class, whether

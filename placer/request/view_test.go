@@ -39,8 +39,7 @@ func options() Options {
 func TestRequestRefusals(t *testing.T) {
 	for _, c := range []struct{ name, hcl, want string }{
 		{"bad hint", clustertest.Jobspec("j", 1, 1, `meta { pal_class = "Z" }`), `meta pal_class = "Z" of the job: application class "Z" is unknown`},
-		{"unknown app", clustertest.Jobspec("j", 1, 1, `meta { pal_app = "doom" }`), `meta pal_app = "doom" is not a configured application (known: bert)`},
-		{"class against app", clustertest.Jobspec("j", 1, 1, "meta {\n    pal_class = \"A\"\n    pal_app = \"bert\"\n  }"), `meta pal_class = "A" contradicts pal_app = "bert", which has class B: remove one of the two`},
+		{"unknown app", clustertest.Jobspec("j", 1, 1, `meta { pal_class = "doom" }`), `meta pal_class = "doom" is neither a class from A to D nor a configured application (known: bert)`},
 		{"no members", clustertest.Jobspec("j", 0, 1, ""), "every group with GPUs has count = 0"},
 		{"fewer than none", clustertest.Jobspec("j", -1, 1, ""), `group "g" has count = -1, but a count cannot be negative`},
 		{"no GPUs of a device", clustertest.Jobspec("j", 1, 0, ""), "its device blocks have count = 0"},

@@ -25,7 +25,7 @@ import (
 // the field for this key is zero, except Neighbours.
 type Hints struct {
 	Class    pal.AppClass  // pal_class: A, B, C or D
-	App      string        // pal_app: the name of the application, from which the placer gets the class
+	App      string        // pal_class: the name of an application, from which the placer gets the class
 	Pin      Mode          // pal_pin: gpu, class or prefer
 	Locality pal.Tier      // pal_locality: hard limit on the distance between the GPUs
 	Wait     time.Duration // pal_locality_wait: how long to wait for GPUs that are close together
@@ -154,8 +154,7 @@ func noHints(g *api.TaskGroup) error {
 
 // hints maps each hint's key to the function that reads its value.
 var hints = map[string]func(h *Hints, value string) error{
-	"pal_class":              func(h *Hints, v string) (err error) { h.Class, err = pal.ParseAppClass(v); return },
-	"pal_app":                func(h *Hints, v string) (err error) { h.App = v; return },
+	"pal_class":              (*Hints).setClass,
 	"pal_pin":                func(h *Hints, v string) (err error) { h.Pin, err = ParseMode(v); return },
 	"pal_locality":           func(h *Hints, v string) (err error) { h.Locality, err = pal.ParseTier(v); return },
 	"pal_locality_wait":      func(h *Hints, v string) (err error) { h.Wait, err = parseSpan(v); return },
@@ -185,6 +184,16 @@ func (h *Hints) set(key, value string) error {
 		return fmt.Errorf("no such hint; the hints are %s", strings.Join(names, ", "))
 	}
 	return hints[key](h, value)
+}
+
+// setClass reads pal_class: one letter is a class, a longer text is the name of an application.
+func (h *Hints) setClass(v string) (err error) {
+	if len(v) > 1 {
+		h.App = v
+		return nil
+	}
+	h.Class, err = pal.ParseAppClass(v)
+	return err
 }
 
 // longest is the longest duration that an author can set: 100 years, which means forever. Twice

@@ -116,7 +116,7 @@ func absurdText(add adder) {
 			name := bad
 			j.Name, j.TaskGroups[0].Name = &name, &name
 			j.TaskGroups[0].Tasks[0].Name = bad
-			j.Meta = map[string]string{bad: bad, "pal_app": bad}
+			j.Meta = map[string]string{bad: bad, "pal_class": bad}
 			j.Constraints = append(j.Constraints, &api.Constraint{LTarget: bad, Operand: bad, RTarget: bad})
 		})
 	}
