@@ -27,7 +27,8 @@ func (s baseline) packed() []Member {
 		if int(s.c.avail[g]) < s.n || bestFree == s.n {
 			continue
 		}
-		if free := s.free(g); free >= s.n && free < bestFree && s.eligibleForAll(g) && s.holdsAll(g) {
+		free := s.free(g)
+		if free >= s.n && free < bestFree && s.eligibleForAll(g) && s.holdsAll(g) {
 			best, bestFree = g, free
 		}
 	}

@@ -222,7 +222,8 @@ func (c *Cluster) binScores() {
 			m, value := &c.models[c.groups[c.gpus[i].group].model], binValue(c.gpus[i].GPU, k)
 			r, _ := slices.BinarySearch(m.values[k], value)
 			c.ranks[k][i] = uint16(r)
-			if score := c.gpus[i].Scores[k]; score > 0 && c.gpus[i].Degraded == "" {
+			score := c.gpus[i].Scores[k]
+			if score > 0 && c.gpus[i].Degraded == "" {
 				value = score
 			}
 			m.scores[k][r] = m.scores[k][r].with(value)
@@ -240,7 +241,9 @@ func (c *Cluster) binScores() {
 func (c *Cluster) buildIndex() {
 	words := (len(c.groups) + 63) / 64
 	c.open, c.unhealthy = make([]uint64, words), make([]uint64, words)
-	c.avail, c.size, c.nodeOf = make([]uint16, len(c.groups)), make([]uint16, len(c.groups)), make([]int32, len(c.groups))
+	c.avail = make([]uint16, len(c.groups))
+	c.size = make([]uint16, len(c.groups))
+	c.nodeOf = make([]int32, len(c.groups))
 	for m := range c.models {
 		c.models[m].groups = make([]uint64, words)
 		for k := range NumClasses {
@@ -280,7 +283,9 @@ func (c *Cluster) refresh(i int) {
 	g := &c.groups[u.group]
 	for k := range NumClasses {
 		ofModel := c.models[g.model].upTo[k]
-		bins, offset, inlier := len(ofModel), c.offset[k][u.group], c.inlierOffset[k][u.group]
+		bins := len(ofModel)
+		offset := c.offset[k][u.group]
+		inlier := c.inlierOffset[k][u.group]
 		addUpTo(ofModel, c.ranks[k][i], int32(int16(d)))
 		addUpTo(c.upTo[k][offset:][:bins], c.ranks[k][i], d)
 		if inlier != offset && u.outlier>>k&1 == 0 {

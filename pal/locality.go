@@ -43,7 +43,8 @@ func (t *Tier) UnmarshalText(b []byte) error {
 
 // ParseTier reads a tier's name; "" gives 0, which is no tier.
 func ParseTier(s string) (Tier, error) {
-	if i := slices.Index(tierNames[:], s); i >= 0 {
+	i := slices.Index(tierNames[:], s)
+	if i >= 0 {
 		return Tier(i), nil
 	}
 	return 0, fmt.Errorf("locality tier %q is unknown; it must be one of island, numa, node, rack, datacenter, cluster", s)

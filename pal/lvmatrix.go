@@ -70,7 +70,8 @@ func (s *search) lvMatrix() []lvEntry {
 // would have taken it earlier.
 func (s *search) walk() []Member {
 	if s.n == 1 && s.p.RoomForWide > 0 && s.g.MaxTier == 0 {
-		if d := s.bestNode(); d.v < len(s.values) {
+		d := s.bestNode()
+		if d.v < len(s.values) {
 			return s.within(d)
 		}
 	}
@@ -200,11 +201,13 @@ func (s *search) bestSubdomain(t Tier) domain {
 		if int(s.c.avail[g]) < s.n || !s.c.groups[g].hasSubdomain {
 			continue
 		}
-		if v, _ := s.lowestBin(g); v > best.v || v == len(s.values) || !s.eligibleForAll(g) || !s.holdsAll(g) {
+		v, _ := s.lowestBin(g)
+		if v > best.v || v == len(s.values) || !s.eligibleForAll(g) || !s.holdsAll(g) {
 			continue
 		}
 		for _, sub := range s.subdomains(g, t) {
-			if d := s.subdomain(g, t, sub); d.better(best) {
+			d := s.subdomain(g, t, sub)
+			if d.better(best) {
 				best = d
 			}
 		}
@@ -218,7 +221,8 @@ func (s *search) subdomains(group int32, t Tier) []uint16 {
 	subs := s.c.scratch.subs[:0]
 	g := s.c.groups[group]
 	for i := g.first; i < g.first+g.n; i++ {
-		if sub := subdomainOf(s.c.gpus[i].GPU, t); sub != 0 && !slices.Contains(subs, sub) {
+		sub := subdomainOf(s.c.gpus[i].GPU, t)
+		if sub != 0 && !slices.Contains(subs, sub) {
 			subs = append(subs, sub)
 		}
 	}
@@ -246,7 +250,8 @@ func (s *search) subdomain(group int32, t Tier, sub uint16) domain {
 	}
 	free := 0
 	for v, n := range perBin {
-		if free += n; free >= s.n {
+		free += n
+		if free >= s.n {
 			return domain{v: v, free: free, group: group, sub: sub, tier: t}
 		}
 	}
@@ -263,7 +268,8 @@ func (s *search) bestOf(t Tier, n int, of func(i int) (groups []int32, free int)
 			continue
 		}
 		v, free := s.lowestBinOf(groups, best.v)
-		if d := (domain{v: v, free: free, groups: groups, tier: t}); d.better(best) {
+		d := domain{v: v, free: free, groups: groups, tier: t}
+		if d.better(best) {
 			best = d
 		}
 	}

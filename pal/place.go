@@ -48,7 +48,8 @@ func Find(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 		c.countOutliers(p.OutlierThreshold)
 		free -= c.outliers.free[g.class()]
 	}
-	if n := g.GPUs(); n == 0 || n > free {
+	n := g.GPUs()
+	if n == 0 || n > free {
 		return Found{}, false
 	}
 	for i := range g.preferences() {
@@ -88,7 +89,9 @@ func findWithin(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 			all = append(all, of)
 		}
 		if better || of.Cost() < f.Cost() {
-			f, crowded, ok = of, crowd, true
+			f = of
+			crowded = crowd
+			ok = true
 		}
 	}
 	f.each = all
@@ -118,7 +121,8 @@ func (g Gang) preferences() int {
 func (g Gang) preferring(i int) Gang {
 	g.MemberSets = slices.Clone(g.MemberSets)
 	for k := range g.MemberSets {
-		if s := &g.MemberSets[k]; len(s.Prefer) > 0 {
+		s := &g.MemberSets[k]
+		if len(s.Prefer) > 0 {
 			s.Eligible = s.Prefer[min(i, len(s.Prefer)-1)]
 		}
 	}

@@ -125,10 +125,13 @@ func (s *search) fewestNodes(all []binSlots, need int) []binSlots {
 	for of := range byGroup(all) {
 		groups[members(of)]++
 	}
-	level, whole, rest := len(groups)-1, 0, 0 // take all groups with more slots than level, and whole of the groups with exactly level slots
+	level := len(groups) - 1
+	whole := 0
+	rest := 0 // take all groups with more slots than level, and whole of the groups with exactly level slots
 	for ; level > 0; level-- {
 		whole = min(groups[level], need/level)
-		if need -= whole * level; need == 0 || whole < groups[level] {
+		need -= whole * level
+		if need == 0 || whole < groups[level] {
 			break
 		}
 	}
@@ -156,7 +159,9 @@ func (s *search) keepGroups(all []binSlots, level, whole, rest, need int) []binS
 	if whole > 0 {
 		last = cutoff(perBin, &whole)
 	}
-	kept, part, at := all[:0], []binSlots(nil), 0
+	kept := all[:0]
+	part := []binSlots(nil)
+	at := 0
 	for of := range byGroup(all) {
 		n := members(of)
 		v := worstOf(of, n)
@@ -184,7 +189,8 @@ func (s *search) keepGroups(all []binSlots, level, whole, rest, need int) []binS
 // worstOf returns the worst bin among the first n slots of a group.
 func worstOf(slots []binSlots, n int) int {
 	for _, e := range slots {
-		if n -= int(e.n); n <= 0 {
+		n -= int(e.n)
+		if n <= 0 {
 			return int(e.v)
 		}
 	}
@@ -220,7 +226,8 @@ func members(slots []binSlots) (n int) {
 func (s *search) selectSlots(all []binSlots, last, lastScore, need int) []binSlots {
 	kept := all[:0]
 	for _, e := range all {
-		switch score := abs(int(e.inBin) - s.n); {
+		score := abs(int(e.inBin) - s.n)
+		switch {
 		case int(e.v) < last, int(e.v) == last && score < lastScore:
 		case int(e.v) == last && score == lastScore && need > 0:
 			e.n = uint16(min(int(e.n), need))
@@ -243,9 +250,12 @@ func (s *search) simpleSlots(all []binSlots, limit int) []binSlots {
 		if membersFor[counts[limit]] == 0 {
 			continue
 		}
-		most, below, done := f.holds(&c.resources[c.nodeOf[g]]), 0, 0
+		most := f.holds(&c.resources[c.nodeOf[g]])
+		below := 0
+		done := 0
 		for v, n := range counts {
-			if up := min(most, int(membersFor[n])); up > done {
+			up := min(most, int(membersFor[n]))
+			if up > done {
 				all = append(all, binSlots{g, int32(v), uint16(up - done), n - uint16(below)})
 				done = up
 			}
@@ -260,18 +270,22 @@ func (s *search) simpleSlots(all []binSlots, limit int) []binSlots {
 // GPU. The variable `up` is the number of slots that the GPUs up to a bin fill.
 func (s *search) appendSlots(all []binSlots, set int, group int32, limit int) []binSlots {
 	f, g := &s.fits[set], &s.c.groups[group]
-	to, below, done := s.toValue[g.model], 0, 0
+	to := s.toValue[g.model]
+	below := 0
+	done := 0
 	most := -1
 	for b, count := range s.counts(group) {
 		if to[b] > limit {
 			break
 		}
 		n := int(count)
-		if up := int(f.membersFor[n]); up > done {
+		up := int(f.membersFor[n])
+		if up > done {
 			if most < 0 { // computed only for groups on which a member fits
 				most = f.holds(&s.c.resources[s.c.nodeOf[group]])
 			}
-			if up = min(most, up); up > done {
+			up = min(most, up)
+			if up > done {
 				all = append(all, binSlots{group, int32(to[b]), uint16(up - done), uint16(n - below)})
 				done = up
 			}

@@ -58,7 +58,8 @@ func (s *search) tightest(best domain) domain {
 		if n < s.n || n >= fewest {
 			continue
 		}
-		if v, free := s.lowestBin(g); v <= limit && s.eligibleForAll(g) && s.holdsAll(g) {
+		v, free := s.lowestBin(g)
+		if v <= limit && s.eligibleForAll(g) && s.holdsAll(g) {
 			best, fewest = domain{v: v, free: free, group: g, tier: TierNode}, n
 		}
 	}

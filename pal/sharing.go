@@ -73,7 +73,8 @@ func (c *Cluster) costOf(of, by Occupant) float64 {
 	if c.costs != nil {
 		return c.costs(of, by)
 	}
-	if slower := of.Sharing.Slower[by.Class]; slower > 0 {
+	slower := of.Sharing.Slower[by.Class]
+	if slower > 0 {
 		return slower - 1
 	}
 	return interference(of.Class, by.Class)
@@ -155,7 +156,8 @@ func (c *Cluster) Shared(i int) bool { return c.occupancies != nil && c.groups[c
 // are exact and the parts of a GPU never add up to more than 1.
 func (c *Cluster) shareIn(group int32) float64 {
 	const grain = 1 << 20
-	if g := &c.groups[group]; g.shared {
+	g := &c.groups[group]
+	if g.shared {
 		return math.Floor(grain/float64(g.n)) / grain
 	}
 	return 1
@@ -210,14 +212,16 @@ func (c *Cluster) neighbours(g Gang, group int32) (all []Neighbour) {
 	var of [NumClasses]struct{ members, costs, theirs float64 }
 	self := g.occupant(0)
 	for _, o := range c.occupants(group) {
-		if n := &of[o.Class]; o.Gang != g.ID {
+		n := &of[o.Class]
+		if o.Gang != g.ID {
 			n.members += o.members
 			n.costs += o.members * c.costOf(self, o.Occupant)
 			n.theirs += o.members * c.costOf(o.Occupant, self)
 		}
 	}
 	for k, class := range AppClasses() {
-		if n := of[k]; n.members > 0 {
+		n := of[k]
+		if n.members > 0 {
 			all = append(all, Neighbour{class, int(math.Round(n.members)), n.costs, n.theirs})
 		}
 	}
@@ -247,7 +251,8 @@ func (c *Cluster) Company(g Gang, p Placement) Company {
 		if others > 1.5 {
 			return Several
 		}
-		if cost := interference(g.class(), beside); others > 0 && cost > most {
+		cost := interference(g.class(), beside)
+		if others > 0 && cost > most {
 			with, most = Company(beside), cost
 		}
 	}
@@ -260,7 +265,8 @@ func (c *Cluster) takes(g *Gang, group int32) bool {
 		return true
 	}
 	for _, o := range c.occupants(group) {
-		switch own := o.Gang == g.ID; {
+		own := o.Gang == g.ID
+		switch {
 		case own && g.StaysApart():
 			return false
 		case !own && (!g.Sharing.Beside[o.Class] || !o.Sharing.Beside[g.class()]):
@@ -322,7 +328,8 @@ func pays(c *Cluster, g *Gang, group int32) bool {
 		}
 		before := 1.0
 		for _, by := range on {
-			if others := by.members; by != o || others > 1.5 {
+			others := by.members
+			if by != o || others > 1.5 {
 				if by == o {
 					others--
 				}
@@ -355,7 +362,8 @@ func (s *search) placeBeside() []Member {
 	groups := slices.Clone(s.groups()) // the searches below overwrite the list
 	s.listed = nil
 	for _, g := range groups {
-		if cost[g] = math.Inf(1); s.c.takes(&s.g, g) && (!s.p.RefuseBad || pays(s.c, &s.g, g)) {
+		cost[g] = math.Inf(1)
+		if s.c.takes(&s.g, g) && (!s.p.RefuseBad || pays(s.c, &s.g, g)) {
 			cost[g] = s.c.together(&s.g, g)
 			levels = append(levels, cost[g])
 		}
@@ -372,7 +380,8 @@ func (s *search) placeBeside() []Member {
 			g.MemberSets[i].Eligible = may
 		}
 		in := newSearch(s.c, g, s.p, s.model)
-		if members := in.place(); members != nil {
+		members := in.place()
+		if members != nil {
 			s.walked, s.roomier = in.walked, in.roomier
 			return members
 		}
@@ -430,7 +439,8 @@ func (c *Cluster) apart(g Gang) (back func()) {
 			if !c.gpus[u].available {
 				continue
 			}
-			if shown++; shown > most {
+			shown++
+			if shown > most {
 				hidden = append(hidden, part{u, c.occupancies[u]})
 				c.gpus[u].taken, c.occupancies[u] = true, occupancy{}
 				c.refresh(u)

@@ -138,7 +138,8 @@ func (d *Decision) markModel() {
 // modelOf returns the model of all members; "" if the members have different models.
 func (s *search) modelOf(members []Member) (name string) {
 	for i, m := range members {
-		switch of := s.c.models[s.c.groups[m.Group].model].name; {
+		of := s.c.models[s.c.groups[m.Group].model].name
+		switch {
 		case i == 0:
 			name = of
 		case name != of:
@@ -154,7 +155,8 @@ func (s *search) speed(members []Member) (slowest float64) {
 		return 0
 	}
 	for i, m := range members {
-		if v := s.g.Speeds.On(s.c.models[s.c.groups[m.Group].model].name); i == 0 || v < slowest {
+		v := s.g.Speeds.On(s.c.models[s.c.groups[m.Group].model].name)
+		if i == 0 || v < slowest {
 			slowest = v
 		}
 	}

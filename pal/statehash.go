@@ -16,7 +16,8 @@ func hashOfGPU(i int) uint64 { return mix(uint64(i) + 1) }
 func hashOfOccupant(i int, o Occupant) uint64 {
 	h := mix(uint64(i)<<16 ^ uint64(o.Class)<<8 ^ uint64(o.Parts))
 	for _, b := range append(o.Sharing.Beside[:], o.Sharing.Self, o.Sharing.Stays) {
-		if h = mix(h); b {
+		h = mix(h)
+		if b {
 			h++
 		}
 	}

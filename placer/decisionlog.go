@@ -45,7 +45,8 @@ func inParallel(calls []call) {
 func callsFor[T any](all []T, job func(T) cluster.JobKey, do func(int, T)) []call {
 	calls := make([]call, len(all))
 	for i, x := range all {
-		if calls[i].do = func() { do(i, x) }; job != nil {
+		calls[i].do = func() { do(i, x) }
+		if job != nil {
 			calls[i].job = job(x)
 		}
 	}
@@ -80,7 +81,8 @@ func (u *unsavedRecords) keep(r gang.Record, at *list.Element) {
 }
 
 func (u *unsavedRecords) forget(k cluster.JobKey) {
-	if at := u.of[k]; at != nil {
+	at := u.of[k]
+	if at != nil {
 		u.records.Remove(at)
 		delete(u.of, k)
 	}
@@ -139,7 +141,8 @@ func (p *journal) decisionsDue(now time.Time) int {
 	if p.unsaved.len() == 0 || p.backsOff(recordingDecisions, now) {
 		return 0
 	}
-	switch waited := now.Sub(p.unsaved.oldest().Decided); {
+	waited := now.Sub(p.unsaved.oldest().Decided)
+	switch {
 	case waited < 0: // decided by another agent, whose clock is ahead
 	case waited < recordAfter, waited < recordWithin && p.inBurst(now):
 		return 0
@@ -169,7 +172,8 @@ func (p *journal) records(most int) *dueWrite {
 	}
 	var records []gang.Record
 	for len(records) < most && p.unsaved.len() > 0 {
-		if r := p.unsaved.take(); p.m.State == nil || p.m.State.Jobs[keyOfRecord(r)] != nil {
+		r := p.unsaved.take()
+		if p.m.State == nil || p.m.State.Jobs[keyOfRecord(r)] != nil {
 			records = append(records, r)
 		}
 	}

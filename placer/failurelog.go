@@ -70,7 +70,8 @@ func (h *failureLog) read(ctx context.Context, c *nomad.Client, now time.Time) e
 }
 
 func (h *failureLog) setQuarantine(kept store.Value[map[string]failure.Quarantine]) {
-	if h.quarantine, h.index = kept.Of, kept.Index; h.quarantine == nil {
+	h.quarantine, h.index = kept.Of, kept.Index
+	if h.quarantine == nil {
 		h.quarantine = map[string]failure.Quarantine{}
 	}
 }
@@ -127,7 +128,8 @@ func (h *failureLog) putRight(ctx context.Context, c *nomad.Client, now time.Tim
 			}
 			return out, nil
 		})
-	if h.setQuarantine(kept); err != nil {
+	h.setQuarantine(kept)
+	if err != nil {
 		h.readAt = time.Time{} // the next load reads the data again
 	}
 	return err
@@ -200,10 +202,13 @@ func (h *failureLog) withFailures(found []failure.Failure, known failure.Evidenc
 // failure of the namespace with the most failures, so that one user's many failing jobs do not
 // displace the failures of others.
 func (h *failureLog) trimFailures() {
-	size, room, count := make([]int, len(h.failures)), failureLogBytes, map[string]int{}
+	size := make([]int, len(h.failures))
+	room := failureLogBytes
+	count := map[string]int{}
 	for i, f := range h.failures {
 		b, err := json.Marshal(f)
-		if size[i] = len(b) + 1; err != nil {
+		size[i] = len(b) + 1
+		if err != nil {
 			size[i] = failureLogBytes // it cannot be encoded, so drop it as too large
 		}
 		room -= size[i]
@@ -250,7 +255,8 @@ func (h *failureLog) trimQuarantine(now time.Time) {
 	room := failureLogBytes
 	for _, id := range ids {
 		b, err := json.Marshal(map[string]failure.Quarantine{id: h.quarantine[id]})
-		if room -= len(b); err != nil || room < 0 {
+		room -= len(b)
+		if err != nil || room < 0 {
 			delete(h.quarantine, id)
 		}
 	}

@@ -45,7 +45,10 @@ func (p *Placer) reset() {
 	if err := p.m.Reset(); err != nil {
 		panic(err) // the options were valid before
 	}
-	p.runTimesFile, p.moves, p.ready, p.followed = runTimesFile{}, nil, nil, followed{}
+	p.runTimesFile = runTimesFile{}
+	p.moves = nil
+	p.ready = nil
+	p.followed = followed{}
 }
 
 // callPanic is a panic in one of several parallel calls.
@@ -59,7 +62,8 @@ type callPanic struct {
 // the panic as an error. Without recoverPanic, a panic in a goroutine would end the process.
 func recoverPanic(log hclog.Logger, what string, do func() error) (err error) {
 	defer func() {
-		if r := recover(); r != nil {
+		r := recover()
+		if r != nil {
 			log.Error("a bug", "in", what, "panic", r, "stack", string(debug.Stack()))
 			err = fmt.Errorf("%w: %v", heartbeat.ErrInvariant, r)
 		}

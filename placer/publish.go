@@ -55,7 +55,8 @@ func (p *pictures) LastPicture() *query.Snapshot {
 // snapshot for up to a second. If the placer makes no snapshot in this time, later calls do not
 // wait for it. So while the placer hangs, not every request takes a second longer.
 func (p *pictures) PictureSince(ctx context.Context, since time.Time) (*query.Snapshot, error) {
-	if seen, behind := p.behind(); behind && !since.After(seen) {
+	seen, behind := p.behind()
+	if behind && !since.After(seen) {
 		brief, cancel := context.WithTimeout(ctx, pictureEvery)
 		defer cancel()
 		if picture, err := p.awaited(brief, seen.Add(1)); err == nil {
@@ -93,7 +94,8 @@ func (p *pictures) awaited(ctx context.Context, since time.Time) (*query.Snapsho
 			defer s.mu.Unlock()
 			return s.picture, nil
 		}
-		if s.wanted = true; s.next == nil {
+		s.wanted = true
+		if s.next == nil {
 			s.next = make(chan struct{})
 		}
 		next := s.next
@@ -157,15 +159,21 @@ func (p *Placer) publish(now time.Time) {
 	seen := p.m.View.Changes()
 	s := &p.published
 	s.mu.Lock()
-	last, age, least := s.picture, now.Sub(p.picturedAt), s.leastAge()
+	last := s.picture
+	age := now.Sub(p.picturedAt)
+	least := s.leastAge()
 	changed := last == nil || p.changed || seen != p.pictured || !slices.Equal(last.Warned(), warnings)
 	later := changed && last != nil && age < least
-	s.old, s.inVain, p.unwarned = s.old || later, false, false
+	s.old = s.old || later
+	s.inVain = false
+	p.unwarned = false
 	s.mu.Unlock()
 	if later {
 		return
 	}
-	began, took, made := time.Now(), s.took, changed || age >= sameFor
+	began := time.Now()
+	took := s.took
+	made := changed || age >= sameFor
 	if made {
 		last, p.changed, p.pictured, p.picturedAt = query.Picture(p.m.Clone(), p.nomad, warnings), false, seen, now
 		took = time.Since(began)
@@ -176,7 +184,10 @@ func (p *Placer) publish(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.took = took
-	s.picture, s.seen, s.old, s.wanted = last, p.began, false, false
+	s.picture = last
+	s.seen = p.began
+	s.old = false
+	s.wanted = false
 	s.asked, s.watched = s.asked && !made, s.watched && !made
 	if s.next != nil {
 		close(s.next)

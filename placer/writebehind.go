@@ -39,12 +39,14 @@ type lot struct {
 // startWrites starts a goroutine that writes the data that is due. If an earlier lot is still being
 // written, startWrites does nothing.
 func (p *journal) startWrites(ctx context.Context, now time.Time) {
-	if p.takeWrites(); p.lot != nil {
+	p.takeWrites()
+	if p.lot != nil {
 		return
 	}
 	l := &lot{paths: map[string]bool{}, written: make(chan struct{})}
 	for _, due := range []func(time.Time) *dueWrite{p.profileDue, p.recordsDue, p.runTimesDue, p.usageDue, p.staleDue} {
-		if e := due(now); e != nil {
+		e := due(now)
+		if e != nil {
 			l.entries = append(l.entries, *e)
 			for _, path := range e.paths {
 				l.paths[path] = true

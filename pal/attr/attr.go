@@ -177,7 +177,8 @@ func IsGPU(vendor, kind string) bool {
 
 // ModelOf returns the GPU model of a device group: its name, without the suffix of shared groups.
 func ModelOf(kind, name string) string {
-	if i := strings.LastIndex(name, SharedSuffix); kind == SharedType && i >= 0 {
+	i := strings.LastIndex(name, SharedSuffix)
+	if kind == SharedType && i >= 0 {
 		return name[:i]
 	}
 	return name

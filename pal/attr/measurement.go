@@ -70,7 +70,8 @@ func ParseMeasurements(s string) ([]Measurement, error) {
 	if s == "" {
 		return nil, nil
 	}
-	if n := strings.Count(s, ";") + 1; n > MaxGPUs {
+	n := strings.Count(s, ";") + 1
+	if n > MaxGPUs {
 		return nil, fmt.Errorf("there are %d measurements, but a node has at most %d GPUs", n, MaxGPUs)
 	}
 	var ms []Measurement
@@ -87,7 +88,8 @@ func ParseMeasurements(s string) ([]Measurement, error) {
 func parseMeasurement(entry string) (Measurement, error) {
 	// An entry has at most MaxApplications+2 fields. The name and the value of a field have at most
 	// MaxName bytes each.
-	if most := (MaxApplications + 2) * 2 * MaxName; len(entry) > most {
+	most := (MaxApplications + 2) * 2 * MaxName
+	if len(entry) > most {
 		return Measurement{}, fmt.Errorf("an entry has %d bytes, but at most %d are allowed", len(entry), most)
 	}
 	fields := strings.Fields(entry)

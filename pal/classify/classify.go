@@ -63,7 +63,8 @@ func Summarize(rs []Reading) Features {
 func medianOf(rs []Reading, of func(Reading) *float64) float64 {
 	var xs []float64
 	for _, r := range rs {
-		if v := of(r); v != nil {
+		v := of(r)
+		if v != nil {
 			xs = append(xs, *v)
 		}
 	}

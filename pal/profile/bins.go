@@ -93,7 +93,8 @@ func silhouetteK(scores []float64) int {
 	rest := without(scores, out)
 	bestK, best := 2, -2.0
 	for k := 2; k <= min(maxSilhouetteK, len(rest)-1); k++ {
-		if s := Silhouette(rest, KMeans1D(rest, k)); s > best {
+		s := Silhouette(rest, KMeans1D(rest, k))
+		if s > best {
 			bestK, best = k, s
 		}
 	}

@@ -262,7 +262,8 @@ func (p *Profile) addGroup(c measuredGroup, prev *Profile, gpus map[string]*GPU)
 			return fmt.Errorf("GPU %q has samples of two models, %q and %q", r.gpu, gpu.Model, g.Model)
 		}
 		// Groups are sorted by app, so the entries are also sorted by app.
-		if n := len(gpu.Entries); n > 0 && gpu.Entries[n-1].App == g.App {
+		n := len(gpu.Entries)
+		if n > 0 && gpu.Entries[n-1].App == g.App {
 			return fmt.Errorf("GPU %q has application %q under the keys %q and %q, which cannot be compared",
 				r.gpu, g.App, gpu.Entries[n-1].Key, g.Key)
 		}
@@ -321,7 +322,8 @@ func (g *Group) isSingleClass(sigma float64, prev *Profile) bool {
 	slack := 1.0
 	if prev != nil {
 		if i, ok := prev.byGroup[g.id()]; ok {
-			if slack = 1 - singleSlack; prev.Groups[i].SingleClass {
+			slack = 1 - singleSlack
+			if prev.Groups[i].SingleClass {
 				slack = 1 + singleSlack
 			}
 		}

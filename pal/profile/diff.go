@@ -69,14 +69,16 @@ func Diff(old, cur *Profile) []Event {
 			if !had {
 				before = Entry{}
 			}
-			if kind := changed(before, e, had); kind != "" {
+			kind := changed(before, e, had)
+			if kind != "" {
 				events = append(events, event(kind, g, before, e))
 			}
 		}
 	}
 	for _, g := range old.GPUs {
 		for _, e := range g.Entries {
-			if _, has := cur.Lookup(g.ID, e.App); !has {
+			_, has := cur.Lookup(g.ID, e.App)
+			if !has {
 				events = append(events, event(Removed, g, e, Entry{App: e.App}))
 			}
 		}

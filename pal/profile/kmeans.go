@@ -133,7 +133,8 @@ func (d *distinct) fill(l layer, lo, hi, from, to int) {
 	mid := (lo + hi) / 2
 	at, least := from, math.Inf(1)
 	for s := from; s <= min(to, mid-1); s++ {
-		if c := l.prev[s] + d.cost(s, mid); c < least {
+		c := l.prev[s] + d.cost(s, mid)
+		if c < least {
 			at, least = s, c
 		}
 	}
@@ -176,7 +177,8 @@ func Silhouette(values []float64, c Clustering) float64 {
 				b = math.Min(b, distanceSum(members[r], sums[r], v)/float64(len(members[r])))
 			}
 		}
-		if m := math.Max(a, b); m > 0 {
+		m := math.Max(a, b)
+		if m > 0 {
 			total += (b - a) / m
 		}
 	}

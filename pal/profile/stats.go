@@ -45,7 +45,8 @@ func RobustSigma(xs []float64, center float64) float64 {
 func repetitionSigma(xs []float64, center float64) float64 {
 	n := len(xs)
 	factor := float64(n) / (float64(n) - 0.8)
-	if small := [...]float64{2: 1.196, 3: 1.495, 4: 1.363, 5: 1.206, 6: 1.200, 7: 1.140, 8: 1.129, 9: 1.107}; n < len(small) {
+	small := [...]float64{2: 1.196, 3: 1.495, 4: 1.363, 5: 1.206, 6: 1.200, 7: 1.140, 8: 1.129, 9: 1.107}
+	if n < len(small) {
 		factor = small[n]
 	}
 	return factor * RobustSigma(xs, center)

@@ -327,7 +327,8 @@ func usageOf(of []string, s sums) Usage {
 		Waits: [6]int64(s[wait1m : waitMore+1]),
 		Seen:  Seen{Runs: s[seenRuns], GPUHours: hours(seenTime), SavedGPUHours: hours(seenPacked) - hours(seenTime), SavedAnyGPUHours: hours(seenAny) - hours(seenTime)},
 	}
-	if work := hours(seenWork); work > 0 {
+	work := hours(seenWork)
+	if work > 0 {
 		u.Seen.Slowdown, u.Seen.PredictedSlowdown = u.Seen.GPUHours/work, hours(seenPredicted)/work
 		u.Seen.PackedSlowdown, u.Seen.AnySlowdown = hours(seenPacked)/work, hours(seenAny)/work
 	}
@@ -394,7 +395,8 @@ func (db *DB) sums(ctx context.Context, f Filter, since, until int64, by []strin
 	w.add("day >= ? AND day < ?", since, until)
 	keys := strings.Split(dayColumns, ", ")
 	for i, key := range keys {
-		switch grouped := slices.ContainsFunc(by, func(column string) bool { return groupings[column].stored == key }); {
+		grouped := slices.ContainsFunc(by, func(column string) bool { return groupings[column].stored == key })
+		switch {
 		case !grouped && key == "day":
 			keys[i] = "0"
 		case !grouped:

@@ -112,11 +112,13 @@ func (r *Recorder) Look(of *model.Model, idle []IdleGPU) Batch {
 		if !ok {
 			continue
 		}
-		if s := queue.StopsOf(m.Queue, k.String()); s != (queue.Stops{}) && (now.Ended.IsZero() || now != was) {
+		s := queue.StopsOf(m.Queue, k.String())
+		if s != (queue.Stops{}) && (now.Ended.IsZero() || now != was) {
 			now.count(s, r.stops[k])
 			b.stops[k] = s
 		}
-		if runs[k] = now; !known || now != was {
+		runs[k] = now
+		if !known || now != was {
 			b.Runs = append(b.Runs, now)
 		}
 	}
@@ -149,7 +151,8 @@ func (r *Recorder) run(m *picture, st gang.Observed, was Run, known bool) (now R
 	}
 	if known && was.Ended.IsZero() {
 		last, created := r.created[st.Key]
-		if now, again := endBefore(m, st, was, created && last != createIndex(st.Job)); again {
+		now, again := endBefore(m, st, was, created && last != createIndex(st.Job))
+		if again {
 			return now, true
 		}
 	}
@@ -174,7 +177,8 @@ func (r *Recorder) run(m *picture, st gang.Observed, was Run, known bool) (now R
 	}
 	now.User, now.State = rewrite.UserOf(st.Job), Pending
 	now.Family = cluster.NameOf(st.Job).ID
-	if n := st.Holds(); n > 0 && finishedGPUs(m.State, st.Job) == 0 {
+	n := st.Holds()
+	if n > 0 && finishedGPUs(m.State, st.Job) == 0 {
 		now.GPUs = n
 	}
 	now.describe(m, st)
@@ -195,7 +199,10 @@ func (r *Recorder) run(m *picture, st gang.Observed, was Run, known bool) (now R
 // not submitted again. Nomad forgets the members of a purged job at once (seen on 1.11.3), so only
 // the argument purged then shows the purge.
 func endBefore(m *picture, st gang.Observed, was Run, purged bool) (now Run, again bool) {
-	ending, stopped, kept, forgotten := false, false, false, true
+	ending := false
+	stopped := false
+	kept := false
+	forgotten := true
 	at := later(was.Submitted, was.Started) // in case a clock was set back
 	for _, a := range m.State.AllocsOf(st.Key) {
 		if len(a.GPUs) == 0 || ms(time.Unix(0, a.CreateTime)).Before(was.Submitted) {
@@ -228,7 +235,8 @@ func endBefore(m *picture, st gang.Observed, was Run, purged bool) (now Run, aga
 	default:
 		was.Reason = "the job was stopped, and submitted again"
 	}
-	if was.Ended = at; forgotten {
+	was.Ended = at
+	if forgotten {
 		was.Ended = later(at, ms(m.Time))
 	}
 	return was, true
@@ -247,7 +255,8 @@ func (now *Run) end(m *picture, st gang.Observed, o *query.Outcome) {
 	if o.Status == query.AtRest {
 		now.State = Stopped
 	}
-	switch at := lastEnd(m.State, st.Key, now.Submitted); {
+	at := lastEnd(m.State, st.Key, now.Submitted)
+	switch {
 	case now.State == Stopped:
 		now.Ended = later(now.Ended, at) // if it had members, they ended last
 	case !at.IsZero():
@@ -315,7 +324,8 @@ func (now *Run) describe(m *picture, st gang.Observed) {
 			now.Started = at
 			now.Waited = max(now.Waited, Seconds(at.Sub(now.Submitted)))
 		}
-		if name := modelOf(m.Model, a.GPUs[0]); name != "" {
+		name := modelOf(m.Model, a.GPUs[0])
+		if name != "" {
 			now.Model = name
 		}
 	}
@@ -345,7 +355,8 @@ func (now *Run) describe(m *picture, st gang.Observed) {
 		now.Any = m.anyCost(d)
 	}
 	now.Predicted, now.Slowest = d.Chosen.Cost, d.Chosen.SlowestClass()
-	if now.Packed = 0; d.Packed != nil {
+	now.Packed = 0
+	if d.Packed != nil {
 		now.Packed = d.Packed.Cost
 	}
 }
@@ -354,7 +365,8 @@ func (now *Run) describe(m *picture, st gang.Observed) {
 // include completed members, so requests adds the GPUs of these members.
 func (now *Run) requests(s *cluster.State, r request.Request) {
 	now.Class, now.Preemptible = string(r.Gang.Class), r.Hints.Preempt
-	if done := finishedGPUs(s, r.Job); done == 0 || now.GPUs == 0 {
+	done := finishedGPUs(s, r.Job)
+	if done == 0 || now.GPUs == 0 {
 		now.GPUs = r.Gang.GPUs() + done
 	}
 	now.MemberGPUs = 0
@@ -434,7 +446,8 @@ func (m *picture) scoresOf(model string, class pal.AppClass) []float64 {
 func (r *Recorder) allocs(m *model.Model, runs map[cluster.JobKey]Run, b *Batch) {
 	var changed []string
 	for id, a := range m.State.Allocs {
-		if at := r.stored[id]; len(a.GPUs) > 0 && at != a.ModifyIndex && at != ended {
+		at := r.stored[id]
+		if len(a.GPUs) > 0 && at != a.ModifyIndex && at != ended {
 			changed = append(changed, id)
 		}
 	}
@@ -461,18 +474,25 @@ func (r *Recorder) alloc(m *model.Model, a *cluster.Alloc, runs map[cluster.JobK
 	if !known {
 		now = Alloc{ID: a.ID, Namespace: a.Job.Namespace, Job: a.Job.ID, GPUs: a.GPUs, From: ms(time.Unix(0, a.CreateTime))}
 		now.Model, now.Held = modelOf(m, a.GPUs[0]), held(m, a.GPUs...)
-		if n := m.State.Nodes[a.Node]; n != nil {
+		n := m.State.Nodes[a.Node]
+		if n != nil {
 			now.Node = n.Name
 		}
 	}
 	if run, ok := runs[a.Job]; ok && !run.Submitted.After(now.From) {
-		now.Submitted, now.User, now.Class = run.Submitted, run.User, run.Class
-		now.Predicted, now.Packed, now.Any = run.Predicted, run.Packed, run.Any
+		now.Submitted = run.Submitted
+		now.User = run.User
+		now.Class = run.Class
+		now.Predicted = run.Predicted
+		now.Packed = run.Packed
+		now.Any = run.Any
 		now.Vain = later(run.Whole, now.From)
 	}
-	if now.Status = a.Client; !a.Live() {
+	now.Status = a.Client
+	if !a.Live() {
 		now.To = later(now.From, ms(a.End())) // in case a clock was set back
-		if run := runs[a.Job]; run.Whole.IsZero() && m.Jobs[a.Job] != nil && run.GPUs > len(a.GPUs) {
+		run := runs[a.Job]
+		if run.Whole.IsZero() && m.Jobs[a.Job] != nil && run.GPUs > len(a.GPUs) {
 			now.Vain = now.To // not all members of its gang ever ran together
 		}
 	}
@@ -493,7 +513,8 @@ func (r *Recorder) Written(b Batch, m *model.Model) {
 		r.created[k] = createIndex(job)
 	}
 	for _, a := range b.Allocs {
-		if r.live[a.ID] = a; !a.To.IsZero() {
+		r.live[a.ID] = a
+		if !a.To.IsZero() {
 			delete(r.live, a.ID)
 			r.stored[a.ID] = ended
 		}
@@ -539,11 +560,13 @@ func lastEnd(s *cluster.State, k cluster.JobKey, submitted time.Time) (at time.T
 // allocation was placed between since and SubmitTime, the job was submitted before SubmitTime.
 func submitted(m *picture, st gang.Observed, since time.Time) time.Time {
 	at := time.Unix(0, *st.Job.SubmitTime)
-	if t := m.Jobs[st.Key]; t != nil && t.Submitted().Before(at) {
+	t := m.Jobs[st.Key]
+	if t != nil && t.Submitted().Before(at) {
 		at = t.Submitted()
 	}
 	for _, a := range m.State.AllocsOf(st.Key) {
-		if began := time.Unix(0, a.CreateTime); len(a.GPUs) > 0 && !a.OfPurged(st.Job) && began.After(since) && began.Before(at) {
+		began := time.Unix(0, a.CreateTime)
+		if len(a.GPUs) > 0 && !a.OfPurged(st.Job) && began.After(since) && began.Before(at) {
 			at = began
 		}
 	}
@@ -569,7 +592,8 @@ func modelAt(m *model.Model, i int) string {
 // fraction.
 func held(m *model.Model, gpus ...string) (n float64) {
 	for _, id := range gpus {
-		if i := m.View.Cluster.Find(id); i >= 0 {
+		i := m.View.Cluster.Find(id)
+		if i >= 0 {
 			n += m.View.Cluster.Amount(i)
 		} else {
 			n++

@@ -58,7 +58,8 @@ func (db *DB) Speed(ctx context.Context, f Filter) (Speed, error) {
 	}
 	var both [][2]logs
 	for _, j := range order { // in a fixed order, so that the same runs give the same sums
-		if of := jobs[j]; of[0].n > 0 && of[1].n > 0 {
+		of := jobs[j]
+		if of[0].n > 0 && of[1].n > 0 {
 			both = append(both, *of)
 		}
 	}
@@ -68,7 +69,11 @@ func (db *DB) Speed(ctx context.Context, f Filter) (Speed, error) {
 // logs sums up logarithms of run times.
 type logs struct{ n, sum, squares float64 }
 
-func (l *logs) add(v float64) { l.n, l.sum, l.squares = l.n+1, l.sum+v, l.squares+v*v }
+func (l *logs) add(v float64) {
+	l.n++
+	l.sum = l.sum + v
+	l.squares = l.squares + v*v
+}
 
 // spread is the sum of squared differences from the mean.
 func (l logs) spread() float64 { return max(0, l.squares-l.sum*l.sum/l.n) }
@@ -76,7 +81,10 @@ func (l logs) spread() float64 { return max(0, l.squares-l.sum*l.sum/l.n) }
 // speedOf compares the fast and the slow runs of each job. The ratio of a job counts in proportion
 // to how precise it is, if the runs of all jobs scatter equally.
 func speedOf(jobs [][2]logs) (s Speed) {
-	weights, ratios, squares, freedom := 0.0, 0.0, 0.0, 0.0
+	weights := 0.0
+	ratios := 0.0
+	squares := 0.0
+	freedom := 0.0
 	for _, of := range jobs {
 		fast, slow := of[0], of[1]
 		s.FastRuns, s.SlowRuns = s.FastRuns+int(fast.n), s.SlowRuns+int(slow.n)

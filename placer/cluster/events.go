@@ -30,7 +30,8 @@ type Payload struct {
 
 // About returns the job of the event, or the zero key if the event has no job.
 func (e Event) About() JobKey {
-	switch p := e.Payload; {
+	p := e.Payload
+	switch {
 	case p.Allocation != nil:
 		return JobKey{p.Allocation.Namespace, p.Allocation.JobID}
 	case p.Job != nil && p.Job.ID != nil && p.Job.Namespace != nil:
@@ -58,7 +59,8 @@ func (p *Payload) UnmarshalJSON(text []byte) error {
 // created an allocation, an allocation has started, or the job's status has changed as a result. An
 // event that only shows progress neither frees nor requests a GPU.
 func (e Event) Progress() bool {
-	switch a := e.Payload.Allocation; {
+	a := e.Payload.Allocation
+	switch {
 	case e.Topic == "Allocation" && a != nil:
 		return a.DesiredStatus == api.AllocDesiredStatusRun && (a.ClientStatus == api.AllocClientStatusPending || a.ClientStatus == api.AllocClientStatusRunning)
 	case e.Topic == "Job":
@@ -78,7 +80,8 @@ func (e Event) Purged() bool {
 // Apply applies an event unless the lists already contain it, and reports
 // whether anything that matters for GPUs changed.
 func (s *State) Apply(e Event) bool {
-	switch p := e.Payload; {
+	p := e.Payload
+	switch {
 	case e.Unread != nil, p.Job != nil && (p.Job.ID == nil || p.Job.Namespace == nil):
 		return false
 	case e.Topic == "Node" && e.Index > s.nodesAt && e.Type == "NodeDeregistration":
@@ -94,10 +97,12 @@ func (s *State) Apply(e Event) bool {
 		s.heardAt = e.Index
 		s.PutAlloc(a)
 	case e.Topic == "Job" && p.Job != nil && e.Purged():
-		if vanished := e.Index > s.begun && s.vanishedWith(p.Job); e.Index <= s.jobsAt {
+		vanished := e.Index > s.begun && s.vanishedWith(p.Job)
+		if e.Index <= s.jobsAt {
 			return vanished
 		}
-		if now := s.Jobs[KeyOf(p.Job)]; now != nil && *now.ModifyIndex > e.Index {
+		now := s.Jobs[KeyOf(p.Job)]
+		if now != nil && *now.ModifyIndex > e.Index {
 			return false // the job was registered again after this purge
 		}
 		s.DropJob(KeyOf(p.Job))

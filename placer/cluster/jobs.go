@@ -95,10 +95,12 @@ func Need(g *api.TaskGroup) pal.Resources {
 	var main, before pal.Resources
 	for _, t := range g.Tasks {
 		to := &main
-		if l := t.Lifecycle; l != nil && !l.Sidecar && l.Hook == api.TaskLifecycleHookPrestart {
+		l := t.Lifecycle
+		if l != nil && !l.Sidecar && l.Hook == api.TaskLifecycleHookPrestart {
 			to = &before
 		}
-		if r := t.Resources; r != nil {
+		r := t.Resources
+		if r != nil {
 			to.CPU += Amount(r.CPU)
 			to.MemoryMB += Amount(r.MemoryMB)
 		}

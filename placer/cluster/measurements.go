@@ -34,7 +34,8 @@ func (s *State) Measurements() (samples []profile.Sample, known map[string]strin
 			}
 			others := len(ms)
 			ms = slices.DeleteFunc(ms, func(m attr.Measurement) bool { return !own[m.GPU] })
-			if others -= len(ms); others > 0 && d.Type != attr.SharedType { // each shared GPU has its own group
+			others -= len(ms)
+			if others > 0 && d.Type != attr.SharedType { // each shared GPU has its own group
 				problems = append(problems, fmt.Errorf("node %q: left out %d measurements of GPUs of model %q that the node does not have", n.Name, others, d.Name))
 			}
 			rates, err := attr.ParseMeasurements(TextOf(d, attr.Rates))
@@ -65,7 +66,8 @@ func withRates(samples []profile.Sample, rates []attr.Measurement) []profile.Sam
 
 // atMost joins the first n errors into one.
 func atMost(n int, errs []error) error {
-	if more := len(errs) - n; more > 0 {
+	more := len(errs) - n
+	if more > 0 {
 		errs = append(errs[:n], fmt.Errorf("and %d more", more))
 	}
 	return errors.Join(errs...)

@@ -20,7 +20,8 @@ import (
 func Capacity(n *api.Node) pal.Resources {
 	r := n.NodeResources
 	t := pal.Resources{CPU: clamp(r.Cpu.CpuShares), MemoryMB: clamp(r.Memory.MemoryMB), DiskMB: clamp(r.Disk.DiskMB)}
-	if res := n.ReservedResources; res != nil {
+	res := n.ReservedResources
+	if res != nil {
 		t.CPU -= clamp(res.Cpu.CpuShares)
 		t.MemoryMB -= clamp(res.Memory.MemoryMB)
 		t.DiskMB -= clamp(res.Disk.DiskMB)
@@ -51,7 +52,8 @@ func NotReady(n *api.Node) string {
 
 // TextOf returns a text attribute of a device group, or "" if the group has no such attribute.
 func TextOf(d *api.NodeDeviceResource, name string) string {
-	if a := d.Attributes[name]; a != nil && a.StringVal != nil {
+	a := d.Attributes[name]
+	if a != nil && a.StringVal != nil {
 		return *a.StringVal
 	}
 	return ""
@@ -68,7 +70,8 @@ func (s *State) GPUNodes() []*api.Node {
 		if len(GPUDevices(n)) == 0 {
 			continue
 		}
-		if n = s.owned(n, conflicts); n != nil {
+		n = s.owned(n, conflicts)
+		if n != nil {
 			nodes = append(nodes, n)
 		}
 	}

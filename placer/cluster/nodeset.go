@@ -17,7 +17,8 @@ type Nodes map[string]*api.Node
 
 // Name returns the name of a node, or its id if the node is unknown.
 func (ns Nodes) Name(id string) string {
-	if n := ns[id]; n != nil {
+	n := ns[id]
+	if n != nil {
 		return n.Name
 	}
 	return id
@@ -25,7 +26,8 @@ func (ns Nodes) Name(id string) string {
 
 // describe returns a text by which an operator can find the node.
 func (ns Nodes) describe(id string) string {
-	if n := ns[id]; n != nil {
+	n := ns[id]
+	if n != nil {
 		return fmt.Sprintf("%.80q (%s, %.20s)", n.Name, shortID(id), n.Status)
 	}
 	return fmt.Sprintf("%.80q", id)

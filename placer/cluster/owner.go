@@ -57,10 +57,12 @@ func (o *owners) put(gpu string, nodes []string) {
 	if o.naming == nil {
 		o.naming, o.shared = map[string][]string{}, map[string]struct{}{}
 	}
-	if o.naming[gpu] = nodes; len(nodes) == 0 {
+	o.naming[gpu] = nodes
+	if len(nodes) == 0 {
 		delete(o.naming, gpu)
 	}
-	if delete(o.shared, gpu); len(nodes) > 1 {
+	delete(o.shared, gpu)
+	if len(nodes) > 1 {
 		o.shared[gpu] = struct{}{}
 	}
 }
@@ -91,7 +93,8 @@ func (o *owners) owner(gpu string, nodes map[string]*api.Node) (owner *api.Node,
 	var naming, ready []*api.Node
 	for _, id := range o.naming[gpu] {
 		n := nodes[id]
-		if naming = append(naming, n); n.Status == api.NodeStatusReady {
+		naming = append(naming, n)
+		if n.Status == api.NodeStatusReady {
 			ready = append(ready, n)
 		}
 	}
@@ -131,7 +134,8 @@ func (s *State) owned(n *api.Node, conflicts map[conflict][]string) *api.Node {
 		if _, shared := s.owners.shared[id]; !shared {
 			continue
 		}
-		if owner, why := s.owners.owner(id, s.Nodes); owner.ID != n.ID {
+		owner, why := s.owners.owner(id, s.Nodes)
+		if owner.ID != n.ID {
 			left = append(left, id)
 			c := conflict{n.ID, owner.ID, why}
 			conflicts[c] = append(conflicts[c], id)
@@ -152,7 +156,9 @@ func (s *State) owned(n *api.Node, conflicts map[conflict][]string) *api.Node {
 
 // without returns the node without the GPUs in ids, or nil if no GPU is left.
 func without(n *api.Node, ids []string) *api.Node {
-	out, r, left := *n, *n.NodeResources, 0
+	out := *n
+	r := *n.NodeResources
+	left := 0
 	r.Devices = nil
 	for _, d := range n.NodeResources.Devices {
 		if isGPU(d) {
@@ -161,7 +167,8 @@ func without(n *api.Node, ids []string) *api.Node {
 				_, drop := slices.BinarySearch(ids, in.ID)
 				return drop
 			})
-			if left += len(trimmed.Instances); len(trimmed.Instances) == 0 {
+			left += len(trimmed.Instances)
+			if len(trimmed.Instances) == 0 {
 				continue
 			}
 			d = &trimmed
@@ -197,7 +204,8 @@ func (s *State) warn(conflicts map[conflict][]string) {
 	var out []string
 	for _, c := range slices.SortedFunc(maps.Keys(conflicts), conflict.compare) {
 		gpus := fmt.Sprintf("GPU %q", slices.Min(conflicts[c]))
-		if more := len(conflicts[c]) - 1; more > 0 {
+		more := len(conflicts[c]) - 1
+		if more > 0 {
 			gpus = fmt.Sprintf("%s and %d more", gpus, more)
 		}
 		out = append(out, fmt.Sprintf("%s: listed by node %s and by node %s; the placer uses the second node, %s%s", gpus, s.Nodes.describe(c.node), s.Nodes.describe(c.owner), c.why, s.Nodes.purgeAdvice(c.node)))
@@ -215,7 +223,8 @@ func (s *State) warn(conflicts map[conflict][]string) {
 // A node can choose its own id. So purgeAdvice also returns "" if a shell could execute a part of
 // the id.
 func (ns Nodes) purgeAdvice(id string) string {
-	if n := ns[id]; n == nil || n.Status != api.NodeStatusDown || strings.Trim(id, "0123456789abcdef-") != "" {
+	n := ns[id]
+	if n == nil || n.Status != api.NodeStatusDown || strings.Trim(id, "0123456789abcdef-") != "" {
 		return ""
 	}
 	return fmt.Sprintf("; if the first node is an earlier installation, purge it: nomad operator api -X PUT /v1/node/%s/purge", id)

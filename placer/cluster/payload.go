@@ -161,7 +161,8 @@ func (p *AllocPayload) AsAlloc() *Alloc {
 		a.Reported = a.Client != api.AllocClientStatusLost
 		a.Client = api.AllocClientStatusLost
 	}
-	if r := p.AllocatedResources; r != nil {
+	r := p.AllocatedResources
+	if r != nil {
 		a.Used.DiskMB = clamp(r.Shared.DiskMB)
 		for _, p := range r.Shared.Ports {
 			a.Ports = append(a.Ports, p.Value)

@@ -37,7 +37,8 @@ func sanitize(n *api.Node) (*api.Node, []string) {
 	if n == nil {
 		return nil, nil
 	}
-	if why := badID(n.ID); why != "" {
+	why := badID(n.ID)
+	if why != "" {
 		return nil, []string{fmt.Sprintf("node %.80q is left out, because its id %.80q %s", n.Name, n.ID, why)}
 	}
 	var problems []string
@@ -53,7 +54,8 @@ func sanitize(n *api.Node) (*api.Node, []string) {
 	r := *n.NodeResources
 	r.Devices = usableDevices(r.Devices, report)
 	for _, d := range r.Devices {
-		if unkept := TextOf(d, attr.Unkept); isGPU(d) && unkept != "" {
+		unkept := TextOf(d, attr.Unkept)
+		if isGPU(d) && unkept != "" {
 			report("the device plugin cannot store its state, and loses it at a restart: %.300q", unkept)
 			break // each group has the same text
 		}
@@ -63,7 +65,8 @@ func sanitize(n *api.Node) (*api.Node, []string) {
 		of    string
 		value int64
 	}{{"MHz", r.Cpu.CpuShares}, {"MB of memory", r.Memory.MemoryMB}, {"MB of disk", r.Disk.DiskMB}} {
-		if c := int64(clamp(amount.value)); amount.value != c {
+		c := int64(clamp(amount.value))
+		if amount.value != c {
 			report("%d %s count as %d", amount.value, amount.of, c)
 		}
 	}

@@ -237,7 +237,8 @@ const touchesKept = 1 << 15
 
 func (s *touched) touch(k JobKey) {
 	s.touches++
-	if n := len(s.jobs); n > 0 && s.jobs[n-1] == k {
+	n := len(s.jobs)
+	if n > 0 && s.jobs[n-1] == k {
 		return
 	}
 	if len(s.jobs) == touchesKept {
@@ -336,7 +337,8 @@ func (s *State) Assume(job *api.Job) {
 // DropJob forgets a job that is gone.
 func (s *State) DropJob(k JobKey) {
 	delete(s.assumed, k)
-	if job := s.Jobs[k]; job != nil {
+	job := s.Jobs[k]
+	if job != nil {
 		s.kills[k] = killTimeout(job)
 		delete(s.Jobs, k)
 		delete(s.own, k)
@@ -355,7 +357,8 @@ func (c *changes) NodeChanges() uint64 { return c.nodeChanges }
 func (c *changes) notePlain(n *api.Node) {
 	what := fmt.Sprint(n.Status, n.SchedulingEligibility, n.Drain, n.Datacenter, n.NodePool, n.NodeClass, n.Attributes, n.Meta)
 	for _, name := range slices.Sorted(maps.Keys(n.Drivers)) {
-		if d := n.Drivers[name]; d != nil {
+		d := n.Drivers[name]
+		if d != nil {
 			what += fmt.Sprint(name, d.Detected, d.Healthy)
 		}
 	}
@@ -364,7 +367,8 @@ func (c *changes) notePlain(n *api.Node) {
 		c.plain = map[string]string{}
 	}
 	sum := sha256.Sum256([]byte(what))
-	if was := c.plain[n.ID]; was != string(sum[:]) {
+	was := c.plain[n.ID]
+	if was != string(sum[:]) {
 		c.plain[n.ID] = string(sum[:])
 		c.nodeChanges++
 	}
@@ -629,7 +633,8 @@ func (s *State) PurgeLikely() bool { return s.purgeLikely }
 
 // DropNode forgets a node that is gone.
 func (s *State) DropNode(id string) {
-	if n := s.Nodes[id]; n != nil {
+	n := s.Nodes[id]
+	if n != nil {
 		s.owners.leave(n, nil)
 	}
 	delete(s.Nodes, id)

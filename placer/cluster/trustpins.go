@@ -35,7 +35,8 @@ func (s *State) OnlyOwnPins() {
 	}
 	s.onlyOwn = true
 	for k, job := range s.Jobs {
-		if _, pinned := rewrite.Pinned(job); pinned {
+		_, pinned := rewrite.Pinned(job)
+		if pinned {
 			s.touch(k)
 		}
 	}

@@ -62,7 +62,8 @@ func (s *State) Unavailable(now time.Time) map[string]string {
 // back, or the node was lost after the list of nodes was read and before the list of allocations
 // was read.
 func (s *State) noteLost(a *Alloc) {
-	if n := s.Nodes[a.Node]; a.Client == api.AllocClientStatusLost && n != nil && n.Status == api.NodeStatusReady {
+	n := s.Nodes[a.Node]
+	if a.Client == api.AllocClientStatusLost && n != nil && n.Status == api.NodeStatusReady {
 		s.back[n.ID], s.purgeLikely = time.Time{}, true
 	}
 }
@@ -70,7 +71,8 @@ func (s *State) noteLost(a *Alloc) {
 // lostAfter records allocations that were lost between two full reads.
 func (s *State) lostAfter(old *State) {
 	for id, was := range old.Allocs {
-		if a := s.Allocs[id]; a != nil && was.Live() {
+		a := s.Allocs[id]
+		if a != nil && was.Live() {
 			s.noteLost(a)
 		}
 	}
@@ -156,7 +158,9 @@ func (s *State) Begun(since uint64) { s.begun = since }
 // the job had live allocations that Nomad no longer lists. If a job was purged earlier, the time of
 // the purge is unknown, so its GPUs count as free.
 func (s *State) vanishedWith(job *api.Job) bool {
-	k, before, kill := KeyOf(job), len(s.purged), killDefault
+	k := KeyOf(job)
+	before := len(s.purged)
+	kill := killDefault
 	if len(job.TaskGroups) > 0 {
 		kill = killTimeout(job)
 	}
@@ -175,7 +179,8 @@ func (s *State) vanishedWith(job *api.Job) bool {
 func (s *State) MissedPurge(es []Event) bool {
 	unknown := map[JobKey]bool{}
 	for _, e := range es {
-		switch a := e.Payload.Allocation; {
+		a := e.Payload.Allocation
+		switch {
 		case a != nil && s.Allocs[a.ID] == nil:
 			unknown[e.About()] = true
 		case e.Topic == "Job" && e.Payload.Job != nil && e.Purged() && unknown[e.About()]:
@@ -193,7 +198,8 @@ func (s *State) NoteTaken(e Event, taken map[string]JobKey) {
 		return
 	}
 	a := p.AsAlloc()
-	if known := s.Allocs[a.ID]; known != nil && known.ModifyIndex >= a.ModifyIndex {
+	known := s.Allocs[a.ID]
+	if known != nil && known.ModifyIndex >= a.ModifyIndex {
 		return
 	}
 	for _, id := range a.GPUs {

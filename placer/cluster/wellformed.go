@@ -26,7 +26,8 @@ func Wellformed(job *api.Job) error {
 	if job == nil {
 		return fmt.Errorf("%w: there is no job", ErrMalformed)
 	}
-	if at, null := nullIn(reflect.ValueOf(job).Elem()); null {
+	at, null := nullIn(reflect.ValueOf(job).Elem())
+	if null {
 		return fmt.Errorf("%w: Job%s is null", ErrMalformed, at)
 	}
 	if job.ID == nil || *job.ID == "" {
@@ -50,8 +51,10 @@ func nullIn(v reflect.Value) (at string, null bool) {
 		}
 	case reflect.Struct:
 		for i := range v.NumField() {
-			if f := v.Field(i); f.CanInterface() {
-				if at, null := nullIn(f); null {
+			f := v.Field(i)
+			if f.CanInterface() {
+				at, null := nullIn(f)
+				if null {
 					return "." + v.Type().Field(i).Name + at, true
 				}
 			}
@@ -61,7 +64,8 @@ func nullIn(v reflect.Value) (at string, null bool) {
 			break
 		}
 		for i := range v.Len() {
-			if at, null := entry(v.Index(i)); null {
+			at, null := entry(v.Index(i))
+			if null {
 				return fmt.Sprintf("[%d]%s", i, at), true
 			}
 		}
@@ -72,7 +76,8 @@ func nullIn(v reflect.Value) (at string, null bool) {
 		keys := v.MapKeys()
 		slices.SortFunc(keys, func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) })
 		for _, k := range keys {
-			if at, null := entry(v.MapIndex(k)); null {
+			at, null := entry(v.MapIndex(k))
+			if null {
 				return fmt.Sprintf("[%q]%s", k, at), true
 			}
 		}

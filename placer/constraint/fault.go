@@ -86,7 +86,8 @@ func question(target string, names map[string]bool) string {
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		of[bare(name)] = name
 	}
-	if near := nearest.Name(bare(target), slices.Sorted(maps.Keys(of))); near != "" {
+	near := nearest.Name(bare(target), slices.Sorted(maps.Keys(of)))
+	if near != "" {
 		return fmt.Sprintf(" (did you mean %q?)", of[near])
 	}
 	return ""
@@ -109,7 +110,8 @@ const (
 
 func some(values []string) string {
 	more := ""
-	if n := len(values) - mostValues; n > 0 {
+	n := len(values) - mostValues
+	if n > 0 {
 		values, more = values[:mostValues], fmt.Sprintf(", %d more", n)
 	}
 	short := make([]string, len(values))

@@ -93,7 +93,8 @@ func size(re *syntax.Regexp) int {
 // Check returns an error if a job's constraints and affinities cost too much to evaluate, or if
 // Nomad always refuses one of them.
 func Check(job *api.Job) error {
-	if n := len(job.TaskGroups); n > maxGroups {
+	n := len(job.TaskGroups)
+	if n > maxGroups {
 		return fmt.Errorf("the job has %d task groups, but the placer accepts at most %d", n, maxGroups)
 	}
 	cs, as := ofJob(job)

@@ -91,7 +91,8 @@ func (q Quarantine) Ahead(now time.Time) bool { return q.Last.After(now) || q.Li
 
 // NotAhead returns the quarantine with all times after now replaced by now.
 func (q Quarantine) NotAhead(now time.Time) Quarantine {
-	if ahead := q.Last.Sub(now); ahead > 0 {
+	ahead := q.Last.Sub(now)
+	if ahead > 0 {
 		q.Last, q.Until = q.Last.Add(-ahead), q.Until.Add(-ahead)
 	}
 	if q.Lifted.After(now) {
@@ -169,7 +170,8 @@ func (e Evidence) Judge(f Failure, now time.Time) (strikes, spared []Strike) {
 	if f.unclear() {
 		tries := e.tries(now)
 		for _, id := range attr.GPUsOf(f.GPUs) {
-			if n := e.against(id, tries, now); n >= suspectFamilies {
+			n := e.against(id, tries, now)
+			if n >= suspectFamilies {
 				reason := fmt.Sprintf("jobs with %d different names failed on this GPU in a row, but do not fail on other GPUs", n)
 				strikes = append(strikes, Strike{GPU: id, Reason: reason, ByJobs: true})
 			}
@@ -307,7 +309,8 @@ var (
 // Family returns the name that similar jobs share: the name of their template, or the job's name
 // without its numbers.
 func Family(job string) string {
-	if template := ofTemplate.ReplaceAllString(job, ""); template != job {
+	template := ofTemplate.ReplaceAllString(job, "")
+	if template != job {
 		return template
 	}
 	return strings.ToLower(numbers.ReplaceAllString(job, "#"))

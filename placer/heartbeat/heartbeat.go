@@ -187,7 +187,9 @@ func (h *Heart) beat(ctx context.Context, now time.Time) {
 	if !h.holds(now) || (trouble == "") == (h.Of.Trouble == "") && starting == h.Of.Starting && now.Sub(h.at) < every {
 		return
 	}
-	h.Of.Trouble, h.Of.Starting, h.at = trouble, starting, now
+	h.Of.Trouble = trouble
+	h.Of.Starting = starting
+	h.at = now
 	short, cancel := context.WithTimeout(ctx, beatWithin)
 	defer cancel()
 	h.note(h.write(short, now), now)

@@ -114,10 +114,15 @@ func (v *Vitals) Restarted(now time.Time, err error) {
 	}
 	v.s.Restarts++
 	v.s.InARow++
-	if v.s.LastOurs = errors.Is(err, ErrInvariant); !v.s.LastOurs {
+	v.s.LastOurs = errors.Is(err, ErrInvariant)
+	if !v.s.LastOurs {
 		v.s.Lost++
 	}
-	v.s.Alive, v.s.Moved, v.s.Cycle, v.s.Last, v.began = now, now, time.Time{}, now, now
+	v.s.Alive = now
+	v.s.Moved = now
+	v.s.Cycle = time.Time{}
+	v.s.Last = now
+	v.began = now
 	v.s.LastError = fmt.Sprint(err)
 }
 

@@ -35,7 +35,8 @@ type Warnings struct {
 func (w *Warnings) beaten(err error, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.unwritten = err; err == nil {
+	w.unwritten = err
+	if err == nil {
 		w.written = now
 	}
 }
@@ -59,7 +60,8 @@ func (w *Warnings) Unwritten(now time.Time) (silent bool, err error) {
 func (w *Warnings) Configured(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.config = ""; err != nil {
+	w.config = ""
+	if err != nil {
 		w.config = fmt.Sprintf("the agent's new configuration is invalid, so the old one is still in force: %v", err)
 	}
 }
@@ -77,7 +79,8 @@ const renewBefore = 14 * 24 * time.Hour
 // warning returns a message if the credential has expired or expires soon, and "" otherwise.
 func (c Credential) warning(now time.Time) string {
 	expires := "expires"
-	switch left := c.Until.Sub(now); {
+	left := c.Until.Sub(now)
+	switch {
 	case left <= 0:
 		expires = "expired"
 	case left >= min(renewBefore, c.Until.Sub(c.From)/5):
@@ -105,7 +108,8 @@ func (w *Warnings) Token(token []Credential) {
 func (w *Warnings) Accounts(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.accounts = ""; err != nil {
+	w.accounts = ""
+	if err != nil {
 		w.accounts = fmt.Sprintf("cannot write the history; runs that end in the meantime are written later, if Nomad still has them: %v", err)
 	}
 }
@@ -114,7 +118,9 @@ func (w *Warnings) Accounts(err error) {
 func (w *Warnings) beside(own, other string, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.own, w.other, w.seen = own, other, now
+	w.own = own
+	w.other = other
+	w.seen = now
 }
 
 // All returns the current warnings.
@@ -125,7 +131,8 @@ func (w *Warnings) All(now time.Time) (all []string) {
 		all = append(all, w.config)
 	}
 	for _, c := range slices.Concat(w.certificates, w.token) {
-		if text := c.warning(now); text != "" {
+		text := c.warning(now)
+		if text != "" {
 			all = append(all, text)
 		}
 	}

@@ -47,7 +47,9 @@ type use struct {
 func (v *Ledger) refresh() {
 	_, v.seen, _ = v.State.Touched(cluster.Mark{})
 	clear(v.owner)
-	v.wants, v.rivals, v.free = map[cluster.JobKey]holding{}, map[int][]cluster.JobKey{}, make([]pal.Resources, len(v.Nodes))
+	v.wants = map[cluster.JobKey]holding{}
+	v.rivals = map[int][]cluster.JobKey{}
+	v.free = make([]pal.Resources, len(v.Nodes))
 	for u := range v.owner {
 		v.Cluster.SetTaken(u, false)
 	}
@@ -197,7 +199,8 @@ func (v *Ledger) leave(u int, k cluster.JobKey) {
 	if len(rest) > 0 {
 		v.owner[u] = v.first(u, rest)
 	}
-	if v.rivals[u] = rest; len(rest) < 2 {
+	v.rivals[u] = rest
+	if len(rest) < 2 {
 		delete(v.rivals, u)
 	}
 }
@@ -222,13 +225,15 @@ func (v *Ledger) holdingOf(k cluster.JobKey) holding {
 	v.hold(&h, v.opts.Reserved[k])
 	v.hold(&h, v.opts.Ending[k])
 	strong := slices.Sorted(slices.Values(h.gpus))
-	if job := v.State.Jobs[k]; job != nil {
+	job := v.State.Jobs[k]
+	if job != nil {
 		for _, c := range promises(v.State, job) {
 			v.holdPromised(&h, c)
 		}
 	}
 	for _, u := range h.gpus {
-		if _, has := slices.BinarySearch(strong, u); !has {
+		_, has := slices.BinarySearch(strong, u)
+		if !has {
 			h.pinned = append(h.pinned, u)
 		}
 	}
@@ -294,7 +299,8 @@ func (v *Ledger) Changes() uint64 { return v.changes }
 // hold adds the GPUs with these ids to a holding. hold skips GPUs that no node lists.
 func (v *Ledger) hold(h *holding, ids []string) {
 	for _, id := range ids {
-		if i := v.Cluster.Find(id); i >= 0 {
+		i := v.Cluster.Find(id)
+		if i >= 0 {
 			h.gpus = append(h.gpus, i)
 		}
 	}
@@ -310,7 +316,8 @@ func (v *Ledger) holdPromised(h *holding, c promise) {
 			continue
 		}
 		node, _ := v.Cluster.Group(v.Cluster.GroupOf(i))
-		if _, there := slices.BinarySearch(c.nodes, v.Nodes[node].ID); there {
+		_, there := slices.BinarySearch(c.nodes, v.Nodes[node].ID)
+		if there {
 			h.gpus = append(h.gpus, i)
 			perNode[node]++
 		}

@@ -121,7 +121,8 @@ func (v *Ledger) Update(s *cluster.State, o Options) bool {
 	unhealthy := changed || !maps.Equal(o.Quarantined, v.opts.Quarantined) || !maps.Equal(o.Unavailable, v.opts.Unavailable)
 	before := v.opts
 	v.State, v.opts = s, o
-	if keys, now, known := s.Touched(v.seen); known && !changed {
+	keys, now, known := s.Touched(v.seen)
+	if known && !changed {
 		v.seen = now
 		v.refreshJobs(keys, before)
 	} else {
@@ -173,7 +174,8 @@ func (v *Ledger) deviceGroup(n *api.Node, d *api.NodeDeviceResource) pal.DeviceG
 			ID: in.ID, Unhealthy: !in.Healthy, Quarantined: v.opts.Quarantined[attr.GPUOf(in.ID)], Unavailable: v.unavailable(n, in.ID) != "",
 			NUMA: numa[in.ID], Island: island[in.ID],
 		}
-		if p := v.opts.Profile; p != nil {
+		p := v.opts.Profile
+		if p != nil {
 			for i, class := range pal.AppClasses() {
 				if e, ok := p.Lookup(attr.GPUOf(in.ID), class); ok && finite(e.Score) && finite(e.Value) {
 					u.Scores[i], u.Binned[i], u.Classes[i] = e.Score, e.Value, uint8(e.Class)

@@ -53,7 +53,8 @@ func (p published) rate(u *pal.GPU) {
 			u.Scores[k], u.Binned[k], u.Classes[k] = r.score, r.value, uint8(r.class)
 		}
 	}
-	if u.Degraded = p.degraded[u.ID]; u.Degraded == "" {
+	u.Degraded = p.degraded[u.ID]
+	if u.Degraded == "" {
 		return
 	}
 	for k := range u.Classes {
@@ -141,7 +142,8 @@ func (v *Ledger) bins(model string, gs map[string]map[int]rating) {
 			for _, d := range cluster.GPUDevices(n) {
 				for _, ratings := range given(d) {
 					for i, r := range ratings {
-						if k := (binKey{attr.ModelOf(d.Type, d.Name), i, r.class}); !r.outlier() {
+						k := binKey{attr.ModelOf(d.Type, d.Name), i, r.class}
+						if !r.outlier() {
 							v.givenBins[k] += r.score
 							count[k]++
 						}
@@ -155,7 +157,8 @@ func (v *Ledger) bins(model string, gs map[string]map[int]rating) {
 	}
 	for _, ratings := range gs {
 		for i, r := range ratings {
-			if r.value = r.score; !r.outlier() {
+			r.value = r.score
+			if !r.outlier() {
 				r.value = v.givenBins[binKey{model, i, r.class}]
 			}
 			ratings[i] = r
@@ -176,10 +179,12 @@ func (v *Ledger) lastBins(model string) (last [pal.NumClasses]pal.PMScore) {
 	for k := range last {
 		last[k] = pal.PMScore(edges[len(edges)-1])
 	}
-	if p := v.opts.Profile; p != nil {
+	p := v.opts.Profile
+	if p != nil {
 		for i := range p.Groups {
 			g := &p.Groups[i]
-			if k := slices.Index(pal.AppClasses(), g.App); k >= 0 && g.Model == model && len(g.Values) > 0 {
+			k := slices.Index(pal.AppClasses(), g.App)
+			if k >= 0 && g.Model == model && len(g.Values) > 0 {
 				last[k] = max(last[k], pal.PMScore(slices.Max(g.Values)))
 			}
 		}

@@ -41,7 +41,8 @@ func (v *Ledger) readSpeeds() []ModelSpeed {
 	out := []ModelSpeed{}
 	best := map[pal.AppClass]float64{}
 	for i, d := range v.Devices {
-		if _, model := v.Cluster.Group(i); !slices.Contains(seen, model) && d.Type != attr.SharedType {
+		_, model := v.Cluster.Group(i)
+		if !slices.Contains(seen, model) && d.Type != attr.SharedType {
 			seen = append(seen, model)
 			for _, class := range pal.AppClasses() {
 				if r, ok := v.rate(d.Name, class); ok {

@@ -67,7 +67,8 @@ func Of(stats *api.HostStats) map[string]Use {
 			}
 			of := s.Stats.Attributes
 			u := Use{At: s.Timestamp, TemperatureC: number(of, attr.StatTemperature)}
-			if n := number(of, attr.StatUtilization); n != nil && *n <= 100 {
+			n := number(of, attr.StatUtilization)
+			if n != nil && *n <= 100 {
 				u.Utilization = n
 			}
 			u.MemoryUsedMiB, u.MemoryTotalMiB = ratio(of, attr.StatMemory)
@@ -89,7 +90,8 @@ func ratio(of map[string]*api.StatValue, name string) (n, all *int64) {
 	if v == nil || v.IntNumeratorVal == nil || *v.IntNumeratorVal < 0 {
 		return nil, nil
 	}
-	if all = v.IntDenominatorVal; all != nil && *all <= 0 {
+	all = v.IntDenominatorVal
+	if all != nil && *all <= 0 {
 		all = nil
 	}
 	return v.IntNumeratorVal, all
@@ -151,7 +153,8 @@ func (r *Reader) node(ctx context.Context, c *api.Client, id string) *heard {
 	if ctx.Err() != nil { // the caller gave up; the node is not at fault
 		return &heard{err: ctx.Err()}
 	}
-	if h.at, h.use, h.err = time.Now(), nil, err; err == nil {
+	h.at, h.use, h.err = time.Now(), nil, err
+	if err == nil {
 		h.use = Of(stats)
 	}
 	return &heard{use: h.use, err: err}

@@ -222,7 +222,8 @@ type transport struct {
 func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	began := time.Now()
 	resp, err := t.next.RoundTrip(r)
-	if path := strings.TrimPrefix(r.URL.Path, "/v1/"); path != "event/stream" { // it answers only when events happen
+	path := strings.TrimPrefix(r.URL.Path, "/v1/")
+	if path != "event/stream" { // it answers only when events happen
 		code := "0"
 		if err == nil {
 			code = fmt.Sprint(resp.StatusCode)

@@ -30,7 +30,8 @@ func (t *Tracked) Await(known map[cluster.JobKey]Dependency, now time.Time) {
 	var after reason.Reason
 	for _, b := range t.Predecessors() {
 		of := known[b]
-		switch why := of.Unmet(); {
+		why := of.Unmet()
+		switch {
 		case why.IsZero() && of.Ended.After(t.Eligible):
 			t.Eligible = of.Ended
 		case after.IsZero():
@@ -39,7 +40,8 @@ func (t *Tracked) Await(known map[cluster.JobKey]Dependency, now time.Time) {
 			after = after.And(ComesAfter(b, why))
 		}
 	}
-	if after = after.And(begins); !after.IsZero() {
+	after = after.And(begins)
+	if !after.IsZero() {
 		t.After = &after
 	}
 }

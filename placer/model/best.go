@@ -31,7 +31,8 @@ func (m *Model) bestCost(g pal.Gang) float64 {
 	key := string(g.Class) + g.MaxTier.String() + g.Demand()
 	cost, known := b.of[key]
 	if !known {
-		if p, fits := pal.Place(b.idle, g, m.Cfg.Policy()); fits {
+		p, fits := pal.Place(b.idle, g, m.Cfg.Policy())
+		if fits {
 			cost = p.Cost()
 		}
 		b.of[key] = cost

@@ -51,7 +51,8 @@ func (m *Model) failuresOf(k cluster.JobKey) (found []failure.Failure) {
 func (m *Model) Diagnose(a *cluster.Alloc) failure.Failure {
 	gpus := m.State.OwnGPUs(a)
 	f := failure.Diagnose(a, gpus, m.State.Nodes.Name(a.Node), m.State.Unhealthy(gpus))
-	if job := m.State.Jobs[a.Job]; job != nil && *job.JobModifyIndex <= a.CreateIndex {
+	job := m.State.Jobs[a.Job]
+	if job != nil && *job.JobModifyIndex <= a.CreateIndex {
 		f.JobIndex = *job.JobModifyIndex
 	}
 	return f
@@ -70,7 +71,8 @@ type Try struct {
 // failures before the purge do not count.
 func (m *Model) Tries(k cluster.JobKey) []Try {
 	found := m.failuresOf(k)
-	if job := m.State.Jobs[k]; job != nil && job.CreateIndex != nil {
+	job := m.State.Jobs[k]
+	if job != nil && job.CreateIndex != nil {
 		found = slices.DeleteFunc(found, func(f failure.Failure) bool { return 0 < f.Index && f.Index < *job.CreateIndex })
 	}
 	slices.SortFunc(found, func(a, b failure.Failure) int {
@@ -80,9 +82,12 @@ func (m *Model) Tries(k cluster.JobKey) []Try {
 	try, index := 0, uint64(0) // of the current try; ended is when its first member ended
 	var ended time.Time
 	for i, f := range found {
-		switch again := i == 0 || f.Placed.After(ended); {
+		again := i == 0 || f.Placed.After(ended)
+		switch {
 		case again && (index == 0 || f.JobIndex != index):
-			try, index, ended = try+1, f.JobIndex, f.At
+			try++
+			index = f.JobIndex
+			ended = f.At
 		case again || f.At.Before(ended):
 			ended = f.At
 		}

@@ -42,7 +42,8 @@ func (m *Model) IsolateJob(k cluster.JobKey, panicked any, now time.Time) {
 	a := m.IsolatedJobs[k]
 	a.times++
 	a.why = reason.Reason{Kind: reason.PlacerFault, Cause: fmt.Sprint(panicked)}
-	if job := m.State.Jobs[k]; job != nil {
+	job := m.State.Jobs[k]
+	if job != nil {
 		a.index = *job.JobModifyIndex
 	}
 	if a.times > 1 {

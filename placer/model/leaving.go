@@ -42,7 +42,8 @@ func (m *Model) Leaving(st gang.Observed) (said []reason.Reason) {
 			s = sentence{"is disconnected from Nomad", disconnected(a, st.Job)}
 		default:
 			for _, id := range a.GPUs {
-				if f := failing(n, id); f.node != "" {
+				f := failing(n, id)
+				if f.node != "" {
 					gpus[f] = append(gpus[f], id)
 				}
 			}
@@ -57,7 +58,8 @@ func (m *Model) Leaving(st gang.Observed) (said []reason.Reason) {
 	}
 	for s, names := range nodes {
 		like := ""
-		switch more := len(names) - 1; {
+		more := len(names) - 1
+		switch {
 		case more == 1:
 			like = ", like another node of the job"
 		case more > 1:
@@ -96,7 +98,8 @@ type fault struct{ node, is, so string }
 // failing describes the fault of a member's GPU. Either the node reports the GPU as unhealthy, or
 // the node no longer lists the GPU. In both cases, Nomad lets the member keep running.
 func failing(n *api.Node, id string) fault {
-	switch gpu := instance(n, id); {
+	gpu := instance(n, id)
+	switch {
 	case gpu == nil:
 		return fault{n.Name, "no longer lists", ", so the node's device plugin does not run or is configured without these GPUs"}
 	case !gpu.Healthy:
@@ -112,7 +115,8 @@ func failing(n *api.Node, id string) fault {
 // someOf returns the ids as text, and shortens a long list.
 func someOf(ids []string) string {
 	slices.Sort(ids)
-	if more := len(ids) - mostLeaving; more > 0 {
+	more := len(ids) - mostLeaving
+	if more > 0 {
 		return fmt.Sprintf("%s and %d more", strings.Join(ids[:mostLeaving], ", "), more)
 	}
 	return strings.Join(ids, ", ")
@@ -121,7 +125,8 @@ func someOf(ids []string) string {
 // instance returns the GPU with this id on the node, or nil if the node does not list the GPU.
 func instance(n *api.Node, id string) *api.NodeDevice {
 	for _, d := range cluster.GPUDevices(n) {
-		if i := slices.IndexFunc(d.Instances, func(in *api.NodeDevice) bool { return in.ID == id }); i >= 0 {
+		i := slices.IndexFunc(d.Instances, func(in *api.NodeDevice) bool { return in.ID == id })
+		if i >= 0 {
 			return d.Instances[i]
 		}
 	}
@@ -162,7 +167,8 @@ func drained(n *api.Node, service, pinned bool, now time.Time) string {
 // the disconnection, this time is too late.
 func disconnected(a *cluster.Alloc, job *api.Job) string {
 	is := "the members on that node count as running"
-	if after := lostAfter(job, a.Group); after > 0 {
+	after := lostAfter(job, a.Group)
+	if after > 0 {
 		is += " until about " + reason.Second(time.Unix(0, a.ModifyTime).Add(after)) + " (lost_after), and keep running if the node reconnects by that time"
 	}
 	return is

@@ -90,7 +90,9 @@ func ByArray(listed, all []JobStatus) []JobStatus {
 			out[i].absorb(j)
 		case j.Parent != "":
 			at[k] = len(out)
-			j.Job, j.Parent, j.Runs = j.Parent, "", runs[k]
+			j.Job = j.Parent
+			j.Parent = ""
+			j.Runs = runs[k]
 			out = append(out, j)
 		case !listed: // the array itself; its elements can follow later
 			at[k] = len(out)
@@ -104,11 +106,15 @@ func ByArray(listed, all []JobStatus) []JobStatus {
 // array itself, absorb replaces them with the values of the job.
 func (j *JobStatus) absorb(o JobStatus) {
 	if j.State == gang.Template || j.State == gang.Ended {
-		o.Job, o.Parent, o.Runs = j.Job, "", j.Runs
+		o.Job = j.Job
+		o.Parent = ""
+		o.Runs = j.Runs
 		*j = o
 		return
 	}
-	j.GPUs, j.Nodes, j.Elastic = j.GPUs+o.GPUs, j.Nodes+o.Nodes, nil
+	j.GPUs = j.GPUs + o.GPUs
+	j.Nodes = j.Nodes + o.Nodes
+	j.Elastic = nil
 	if o.Submitted.Before(j.Submitted) {
 		j.Submitted = o.Submitted
 	}

@@ -126,7 +126,8 @@ func (j JobStatus) Size() string {
 
 // LeastGPUs returns the number of GPUs that the job has, or the number that it needs to start.
 func (j JobStatus) LeastGPUs() int {
-	if s := j.Elastic; s != nil && s.Members == 0 {
+	s := j.Elastic
+	if s != nil && s.Members == 0 {
 		return j.GPUs / s.Most * s.Least
 	}
 	return j.GPUs
@@ -156,7 +157,8 @@ func GPURange(least, most float64) string {
 func (m *Model) StatusOf(t *Tracked, waits map[string]*Wait) JobStatus {
 	j := m.statusOf(t, waits[t.Key.String()])
 	j.Elastic = m.SizeOf(t)
-	if ending := m.Ending(t.Observed); !ending.IsZero() && (j.State == gang.Waiting || j.State == gang.Completing) {
+	ending := m.Ending(t.Observed)
+	if !ending.IsZero() && (j.State == gang.Waiting || j.State == gang.Completing) {
 		j.State, j.Reason = gang.Completing, ending
 	}
 	if j.Reason.IsZero() && (t.Nomad == gang.Running || t.Nomad == gang.Starting) {

@@ -36,7 +36,8 @@ const UnansweredFor = time.Minute
 // a version of it (was). NoteUnanswered skips registrations without pins, because such
 // registrations look like the author's own.
 func (m *Model) NoteUnanswered(sent, was *api.Job, start *gang.Start) {
-	if _, pinned := rewrite.Pinned(sent); !pinned || was == nil {
+	_, pinned := rewrite.Pinned(sent)
+	if !pinned || was == nil {
 		return
 	}
 	u := unanswered{over: *was.JobModifyIndex, version: *was.Version, spec: gang.SpecText(sent), start: start, until: m.Time.Add(UnansweredFor)}
@@ -89,12 +90,14 @@ func (m *Model) forgetUnanswered(now time.Time) {
 	for k, us := range m.unanswered {
 		us = slices.DeleteFunc(slices.Clone(us), func(u unanswered) bool {
 			until := u.until
-			if job := m.State.Jobs[k]; job != nil && *job.JobModifyIndex == u.over {
+			job := m.State.Jobs[k]
+			if job != nil && *job.JobModifyIndex == u.over {
 				until = until.Add(m.Cfg.Resync)
 			}
 			return !now.Before(until)
 		})
-		if m.unanswered[k] = us; len(us) == 0 {
+		m.unanswered[k] = us
+		if len(us) == 0 {
 			delete(m.unanswered, k)
 		}
 	}
@@ -114,7 +117,8 @@ func (m *Model) ReservedGPUs(now time.Time) map[cluster.JobKey][]string {
 			continue
 		}
 		for _, u := range us {
-			if job := m.State.Jobs[k]; len(u.gpus) > 0 && now.Before(u.until) && (job == nil || *job.JobModifyIndex == u.over) {
+			job := m.State.Jobs[k]
+			if len(u.gpus) > 0 && now.Before(u.until) && (job == nil || *job.JobModifyIndex == u.over) {
 				reserved[k] = append(reserved[k], u.gpus...)
 			}
 		}

@@ -51,7 +51,8 @@ func (m *Model) runsOf(job *api.Job, gpus int) queue.PastRuns {
 // slowerBeside returns the [pal.Sharing.Slower] of a job that is in the queue, or zero for other
 // jobs.
 func (m *Model) slowerBeside(k cluster.JobKey) (slower [pal.NumClasses]float64) {
-	if t := m.Jobs[k]; t != nil && t.Queued && t.Request.Gang.Sharing != nil {
+	t := m.Jobs[k]
+	if t != nil && t.Queued && t.Request.Gang.Sharing != nil {
 		return t.Request.Gang.Sharing.Slower
 	}
 	return slower
@@ -122,7 +123,8 @@ func (m *Model) RequestOf(st gang.Observed) (request.Request, error) {
 	}
 	nodes := map[string]bool{}
 	maps.Copy(nodes, m.Avoids(st, m.Time))
-	if t := m.Jobs[st.Key]; t != nil && st.Nomad == gang.Waiting {
+	t := m.Jobs[st.Key]
+	if t != nil && st.Nomad == gang.Waiting {
 		maps.Copy(nodes, t.Unfit(st.Job, m.Time))
 	}
 	if len(nodes) > 0 {

@@ -69,7 +69,8 @@ func Barred(found []request.Obstacle) reason.Reason {
 
 // Obstruct extends a decision by the obstacles that prevent the gang from using nodes.
 func Obstruct(d *pal.Decision, found []request.Obstacle) {
-	if why := Barred(found); !d.Impossible && !why.IsZero() {
+	why := Barred(found)
+	if !d.Impossible && !why.IsZero() {
 		d.Impossible, d.Reason = true, why
 	}
 	passing := !d.Impossible && d.Candidates.Free >= d.Demand
@@ -99,11 +100,13 @@ func withObstacles(r reason.Reason, counts func(request.Obstacle) bool, found []
 			continue
 		}
 		lack := o.Reason()
-		if text := string(lack.Kind) + " " + lack.String(); !seen[text] {
+		text := string(lack.Kind) + " " + lack.String()
+		if !seen[text] {
 			seen[text], lacks = true, append(lacks, lack)
 		}
 	}
-	if more := len(lacks) - mostObstacles; more > 0 {
+	more := len(lacks) - mostObstacles
+	if more > 0 {
 		lacks = append(lacks[:mostObstacles], reason.Reason{Kind: reason.More, Total: more})
 	}
 	return r.Over(lacks...)
@@ -125,7 +128,8 @@ func (m *Model) WaitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*Wait {
 			shown.never, shown.why = whyNot(m.View.Ever(t.Request))
 			shown.Reason = reason.GPUs // other jobs hold the GPUs, unless the gang can never run
 			found := m.View.LastingObstacles(t.Job)
-			if why := Barred(found); !shown.never && !why.IsZero() {
+			why := Barred(found)
+			if !shown.never && !why.IsZero() {
 				shown.never, shown.why = true, why
 			}
 			if shown.never {
@@ -149,7 +153,8 @@ func (m *Model) WaitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*Wait {
 		if w.Reason == reason.Scattered {
 			var kept []reason.Reason
 			for _, k := range m.Queue.KeptFrom(gang.QueueTime(m.Time), w.Job, c) {
-				if free := freeOf(c, k.On); free > 0 {
+				free := freeOf(c, k.On)
+				if free > 0 {
 					keeps := reason.Reason{Kind: reason.WindowKeeps, Window: k.Window, Needs: free, Until: at(k.To)}
 					if at(k.From).After(m.Time) {
 						keeps.From = at(k.From)
@@ -159,7 +164,8 @@ func (m *Model) WaitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*Wait {
 			}
 			shown.why = w.Why().Over(kept...)
 		}
-		if shown.Position = 0; !shown.never {
+		shown.Position = 0
+		if !shown.never {
 			position++
 			shown.Position = position
 		}

@@ -78,7 +78,8 @@ func (m *Model) gpusOf(w window.Window) []int {
 		node, _ := c.Group(c.GroupOf(u))
 		n := c.Node(node)
 		chosen := window.Node{ID: n.ID, Name: n.Name, Rack: n.Rack, Datacenter: n.Datacenter}
-		if known := m.State.Nodes[n.ID]; known != nil {
+		known := m.State.Nodes[n.ID]
+		if known != nil {
 			chosen.Pool = known.NodePool
 		}
 		if w.Holds(chosen) {

@@ -33,7 +33,8 @@ func (c *Client) JobGPUs(ctx context.Context, k cluster.JobKey) (map[string][]st
 		if _, err := c.api.Raw().Query("/v1/allocation/"+url.PathEscape(a.ID), &p, (&api.QueryOptions{Namespace: k.Namespace}).WithContext(ctx)); err != nil {
 			return nil, fmt.Errorf("reading allocation %q: %w", a.ID, err)
 		}
-		if gpus := p.AsAlloc().GPUs; len(gpus) > 0 {
+		gpus := p.AsAlloc().GPUs
+		if len(gpus) > 0 {
 			out[p.NodeID] = append(out[p.NodeID], gpus...)
 		}
 	}
@@ -64,7 +65,8 @@ func (c *Client) GPUReadings(ctx context.Context, node string, gpus []string) ([
 			if g == nil {
 				continue
 			}
-			if s := g.InstanceStats[id]; s != nil && s.Stats != nil {
+			s := g.InstanceStats[id]
+			if s != nil && s.Stats != nil {
 				out = append(out, GPUReading{id, s.Timestamp, readingOf(s.Stats.Attributes)})
 			}
 		}
@@ -82,7 +84,8 @@ func readingOf(attributes map[string]*api.StatValue) classify.Reading {
 		Compute:     percent("Tensor active"),
 		Memory:      percent("DRAM active"),
 	}
-	if v := attributes[attr.StatPower]; v != nil && v.IntDenominatorVal != nil && *v.IntDenominatorVal > 0 {
+	v := attributes[attr.StatPower]
+	if v != nil && v.IntDenominatorVal != nil && *v.IntDenominatorVal > 0 {
 		r.Power = scaled(v, float64(*v.IntDenominatorVal))
 	}
 	return r
@@ -106,7 +109,8 @@ func scaled(v *api.StatValue, scale float64) *float64 {
 	default:
 		return nil
 	}
-	if x /= scale; !(x >= 0 && x <= mostReading) {
+	x /= scale
+	if !(x >= 0 && x <= mostReading) {
 		return nil
 	}
 	return &x

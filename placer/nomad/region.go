@@ -51,8 +51,12 @@ func (t regional) RoundTrip(r *http.Request) (*http.Response, error) {
 // regions lists the regions that exist, or returns "" if Nomad does not say.
 func (t regional) regions(r *http.Request) string {
 	of := r.Clone(r.Context())
-	of.Method, of.Body, of.ContentLength = http.MethodGet, nil, 0
-	of.URL.Path, of.URL.RawPath, of.URL.RawQuery = "/v1/regions", "", ""
+	of.Method = http.MethodGet
+	of.Body = nil
+	of.ContentLength = 0
+	of.URL.Path = "/v1/regions"
+	of.URL.RawPath = ""
+	of.URL.RawQuery = ""
 	resp, err := t.next.RoundTrip(of)
 	if err != nil {
 		return ""

@@ -148,11 +148,13 @@ func readEach[T any](
 	err = parallel(ctx, n, func(ctx context.Context, i int) error {
 		was, current := known(i)
 		for try := 0; !current && try < jobTries; try++ {
-			if objects[i], errs[i] = read(ctx, i); errs[i] == nil {
+			objects[i], errs[i] = read(ctx, i)
+			if errs[i] == nil {
 				return nil
 			}
 		}
-		if objects[i] = was; !current && !cluster.Unreadable(errs[i]) && failed.Add(1) > max(1, int64(n/unreadShare)) {
+		objects[i] = was
+		if !current && !cluster.Unreadable(errs[i]) && failed.Add(1) > max(1, int64(n/unreadShare)) {
 			return errs[i]
 		}
 		return nil
@@ -228,7 +230,8 @@ func parallel(ctx context.Context, n int, f func(ctx context.Context, i int) err
 	for range min(n, parallelReads) {
 		workers.Go(func() (err error) {
 			defer func() {
-				if r := recover(); r != nil {
+				r := recover()
+				if r != nil {
 					panicked.Store(&r)
 					err = context.Canceled // stops the other calls
 				}

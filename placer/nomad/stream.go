@@ -30,11 +30,13 @@ func eventsIn(line []byte) (es []cluster.Event, err error) {
 		return nil, fmt.Errorf("%.80q is not a batch of events", line)
 	}
 	batch.Get("Events").ForEach(func(_, v gjson.Result) bool {
-		if kind := v.Get("Type").Str; v.Get("Topic").Str == "Node" && (kind == "AllocationUpdated" || kind == "PlanResult") {
+		kind := v.Get("Type").Str
+		if v.Get("Topic").Str == "Node" && (kind == "AllocationUpdated" || kind == "PlanResult") {
 			return true
 		}
 		var e cluster.Event
-		if wrong := json.Unmarshal([]byte(v.Raw), &e); wrong != nil {
+		wrong := json.Unmarshal([]byte(v.Raw), &e)
+		if wrong != nil {
 			if !gjson.ValidBytes(line) {
 				err = fmt.Errorf("%.80q… is not a batch of events: %w", line, wrong)
 				return false

@@ -100,7 +100,8 @@ func WithDate(ctx context.Context, date *time.Time) context.Context {
 // timeoutOf returns the time limit of a request. If stream is true, the limit applies only until
 // the answer begins.
 func timeoutOf(r *http.Request) (limit time.Duration, stream bool) {
-	switch path := strings.TrimSuffix(r.URL.Path, "/"); {
+	path := strings.TrimSuffix(r.URL.Path, "/")
+	switch {
 	case strings.HasSuffix(path, "/v1/event/stream"):
 		return streamTimeout, true
 	case r.Method == http.MethodGet && (strings.HasSuffix(path, "/v1/nodes") || strings.HasSuffix(path, "/v1/jobs") || strings.HasSuffix(path, "/v1/allocations")):
@@ -149,7 +150,8 @@ func (d deadlines) CloseIdleConnections() {
 
 // timely returns [ErrNoAnswer] if err was caused by the time limit, and err otherwise.
 func timely(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); errors.Is(cause, ErrNoAnswer) {
+	cause := context.Cause(ctx)
+	if errors.Is(cause, ErrNoAnswer) {
 		return cause
 	}
 	return err
@@ -181,7 +183,8 @@ var ErrUnknownOutcome = errors.New("the outcome is unknown, because Nomad did no
 
 // MarkUnknown adds [ErrUnknownOutcome] to the error of a write that Nomad may have carried out.
 func MarkUnknown(err error) error {
-	if code := StatusOf(err); err == nil || code > 0 && code < http.StatusInternalServerError {
+	code := StatusOf(err)
+	if err == nil || code > 0 && code < http.StatusInternalServerError {
 		return err
 	}
 	return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)

@@ -27,14 +27,17 @@ func (s *Snapshot) ask(t *model.Tracked, w *model.Wait) string {
 	}
 	was := startOf(w.Wait)
 	var sooner []string
-	now, c, id := gang.QueueTime(s.m.Time), s.m.View.Cluster, t.Key.String()
+	now := gang.QueueTime(s.m.Time)
+	c := s.m.View.Cluster
+	id := t.Key.String()
 	for i, o := range s.m.Queue.WaitsIf(now, c, id, said...) {
 		if o.Reason == reason.Locality { // until then, it would decline the GPUs that are free now
 			o.To = o.Until
 		}
 		ran := " if it runs " + model.ShortDuration(said[i])
 		starts := false
-		if job.Estimate = said[i]; o.GPUs <= o.Free {
+		job.Estimate = said[i]
+		if o.GPUs <= o.Free {
 			_, starts = s.m.Queue.Starts(now, c, job, gang.QueueTime(t.WaitsSince()))
 		}
 		if starts {
@@ -53,7 +56,8 @@ func (s *Snapshot) ask(t *model.Tracked, w *model.Wait) string {
 	}
 	job.Estimate = 0
 	silent := s.m.Queue.TurnAfter(job)
-	if job.Estimate = time.Second; s.m.Queue.TurnAfter(job) < silent {
+	job.Estimate = time.Second
+	if s.m.Queue.TurnAfter(job) < silent {
 		factor := s.m.Cfg.Queue.Patience
 		text += fmt.Sprintf(" If the job runs for less than %s, the job would be overdue after a wait of %g times its run time (at least an hour), instead of after %s.",
 			model.ShortDuration(time.Duration(float64(silent)/factor)), factor, model.ShortDuration(silent))
@@ -75,7 +79,8 @@ func startOf(w queue.Wait) string {
 // notePreempt notes which configuration key allows the placer to stop the job for other jobs,
 // unless the job itself sets pal_preempt.
 func (s facts) notePreempt(e *Explanation, t *model.Tracked) {
-	if from := t.Request.PreemptFrom; from != "" {
+	from := t.Request.PreemptFrom
+	if from != "" {
 		e.addNote(fmt.Sprintf("%s allows the placer to stop the job for other jobs; pal_preempt = \"false\" in the job's meta forbids this", from))
 	}
 }

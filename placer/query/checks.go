@@ -176,7 +176,8 @@ func reasons(nodes map[string][]string) string {
 	for _, why := range whys[:min(len(whys), mostReasons)] {
 		out = append(out, fmt.Sprintf("on %s: %s", some(nodes[why]), why))
 	}
-	if more := len(whys) - len(out); more > 0 {
+	more := len(whys) - len(out)
+	if more > 0 {
 		out = append(out, fmt.Sprintf("%d more", more))
 	}
 	return strings.Join(out, "; ")
@@ -205,7 +206,8 @@ func (s facts) checkProfile() Check {
 			return Check{"profile", Warn, found, "measure the GPUs again, because their speeds change over months"}
 		}
 	}
-	if behind := s.behind(int64(p.Version)); len(behind) > 0 {
+	behind := s.behind(int64(p.Version))
+	if len(behind) > 0 {
 		return Check{"profile", Warn, fmt.Sprintf("%s; %s another version: %s", found, reason.Counted(len(behind), "client still shows", "clients still show"), some(behind)), "check that the device plugins on these clients can read the variables nomad-pal/*; a plugin looks for a new profile about once a minute"}
 	}
 	return Check{"profile", OK, found, ""}
@@ -216,7 +218,8 @@ func (s facts) behind(version int64) (names []string) {
 	with, _ := s.gpusOn()
 	for _, n := range with {
 		for _, d := range cluster.GPUDevices(n) {
-			if v := d.Attributes[attr.ProfileVersion]; v != nil && v.IntVal != nil && *v.IntVal != version {
+			v := d.Attributes[attr.ProfileVersion]
+			if v != nil && v.IntVal != nil && *v.IntVal != version {
 				names = append(names, n.Name)
 				break
 			}
@@ -236,7 +239,8 @@ func (s facts) checkUnprofiled() Check {
 			mig++
 		} else if classes := c.GPU(i).Classes; classes[0]+classes[1]+classes[2]+classes[3] == 0 {
 			unknown++
-			if node, _ := c.Group(c.GroupOf(i)); !slices.Contains(names, c.Node(node).Name) {
+			node, _ := c.Group(c.GroupOf(i))
+			if !slices.Contains(names, c.Node(node).Name) {
 				names = append(names, c.Node(node).Name)
 			}
 		}
@@ -290,7 +294,8 @@ func (s facts) checkGate() Check {
 func CheckClocks(beat store.Heartbeat, written, servers, now time.Time) Check {
 	const most = 5 * time.Second
 	here := servers.Sub(now).Abs()
-	switch apart := written.Sub(beat.Worked); {
+	apart := written.Sub(beat.Worked)
+	switch {
 	case written.IsZero() || beat.Worked.IsZero():
 		return Check{"clocks", Warn, "the clocks cannot be compared, because no agent has written a heartbeat", ""}
 	case apart > heartbeat.HeartbeatEvery && beat.Trouble == "" || apart < -most:

@@ -87,7 +87,8 @@ func runsSentence(e *Explanation, now time.Time) string {
 	d, c := e.Decision, e.Decision.Chosen
 	held, running := 0, 0
 	for _, a := range e.Allocations {
-		if held += len(a.GPUs); a.Status == api.AllocClientStatusRunning {
+		held += len(a.GPUs)
+		if a.Status == api.AllocClientStatusRunning {
 			running += len(a.GPUs)
 		}
 	}
@@ -101,7 +102,8 @@ func runsSentence(e *Explanation, now time.Time) string {
 	verb, pending := "runs", running < d.Demand && slices.ContainsFunc(e.Allocations, func(a Allocation) bool { return a.Status == api.AllocClientStatusPending })
 	switch {
 	case e.State == gang.Starting && e.Decided.IsZero():
-		switch verb = e.Reason.String(); e.Reason.Kind {
+		verb = e.Reason.String()
+		switch e.Reason.Kind {
 		case reason.WouldStart, reason.WouldStartIdle:
 			verb += ","
 		default:
@@ -158,7 +160,8 @@ func whyThese(d *pal.Decision) string {
 		return onlyFree(d) + " " + slowdown
 	case d.Replicas && len(d.Chosen.Members) > 1:
 		slowest := "the slowest"
-		if device, mixed := d.Slowest(); mixed {
+		device, mixed := d.Slowest()
+		if mixed {
 			slowest += ", on " + device
 		}
 		return fmt.Sprintf("%d GPUs are free, and each replica has the best free GPU of its node. Predicted slowdown of %s: %s", d.Candidates.Free, slowest, times(d.Chosen.Cost))

@@ -28,7 +28,8 @@ func AddLive(ctx context.Context, reader *live.Reader, c *api.Client, gpus []GPU
 	for i := range gpus {
 		g := &gpus[i]
 		use, ok := uses[attr.GPUOf(g.ID)]
-		switch why := silent[g.NodeID]; {
+		why := silent[g.NodeID]
+		switch {
 		case ok:
 			g.Live = &use
 		case why != nil:
@@ -49,7 +50,8 @@ func (s *Snapshot) Held() (all []Held) {
 	defer s.mu.Unlock()
 	c := s.m.View.Cluster
 	for i := range c.NumGPUs() {
-		if o := s.m.View.Owner(i); o != (cluster.JobKey{}) {
+		o := s.m.View.Owner(i)
+		if o != (cluster.JobKey{}) {
 			node, _ := c.Group(c.GroupOf(i))
 			all = append(all, Held{c.GPU(i).ID, c.Node(node).ID, o.String()})
 		}

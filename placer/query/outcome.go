@@ -38,9 +38,12 @@ func OutcomeOf(m *model.Model, st gang.Observed) *Outcome {
 		return &Outcome{Status: "stopped", At: time.Unix(0, *st.Job.SubmitTime), Reason: reason.Reason{Kind: reason.NoMoreRuns}}
 	}
 	var failed *cluster.Alloc
-	complete, ending, at := 0, 0, time.Time{}
+	complete := 0
+	ending := 0
+	at := time.Time{}
 	for _, a := range lastAllocs(m.State, st.Key, st.Job) {
-		if ended := a.End(); ended.After(at) {
+		ended := a.End()
+		if ended.After(at) {
 			at = ended
 		}
 		switch {
@@ -70,7 +73,9 @@ func OutcomeOf(m *model.Model, st gang.Observed) *Outcome {
 	}
 	if failed != nil && o.Status != "complete" {
 		f := m.Diagnose(failed)
-		o.Reason.Kind, o.Reason.Cause, o.Reason.Node = reason.EndedFailed, f.Reason, f.Node
+		o.Reason.Kind = reason.EndedFailed
+		o.Reason.Cause = f.Reason
+		o.Reason.Node = f.Node
 	}
 	return o
 }
@@ -80,7 +85,8 @@ func OutcomeOf(m *model.Model, st gang.Observed) *Outcome {
 func lastAllocs(s *cluster.State, k cluster.JobKey, job *api.Job) map[string]*cluster.Alloc {
 	last, groups := map[string]*cluster.Alloc{}, groupsWithGPUs(job)
 	for _, a := range s.AllocsOf(k) {
-		if was := last[a.Name]; groups[a.Group] && !a.OfPurged(job) && (was == nil || a.CreateIndex > was.CreateIndex) {
+		was := last[a.Name]
+		if groups[a.Group] && !a.OfPurged(job) && (was == nil || a.CreateIndex > was.CreateIndex) {
 			last[a.Name] = a
 		}
 	}
@@ -127,7 +133,8 @@ func membersLack(s *cluster.State, st gang.Observed) reason.Reason {
 	if st.Nomad != gang.Running && st.Nomad != gang.Starting {
 		return reason.Reason{}
 	}
-	if r := membersSay(s, st); r.Doing.Run+r.Doing.Complete < st.Want {
+	r := membersSay(s, st)
+	if r.Doing.Run+r.Doing.Complete < st.Want {
 		return r
 	}
 	return reason.Reason{}

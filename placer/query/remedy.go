@@ -164,7 +164,8 @@ func (t *trial) remedies() (out []remedy) {
 			}
 		}
 		t.fewer(key("gpus"), rewrite.GPUs(device), add, "with %d instead of %d GPUs for each member"+of)
-		if is, elastic := rewrite.ElasticOf(job); elastic {
+		is, elastic := rewrite.ElasticOf(job)
+		if elastic {
 			t.fewer("min", is.Least, add, "with a min of %d instead of %d members")
 		} else {
 			t.fewer(key("count"), rewrite.Members(g), add, "with %d instead of %d members"+of)
@@ -187,7 +188,8 @@ func meantModel(request string, models []string) string {
 		lower := strings.ToLower(m)
 		return !strings.Contains(lower, name) && !slices.Equal(numbered(lower), numbered(name))
 	})
-	if near := nearest.Name(name, models); near != "" {
+	near := nearest.Name(name, models)
+	if near != "" {
 		return vendor + near
 	}
 	return ""
@@ -200,7 +202,8 @@ func (t *trial) otherModels(key, request, of string, add func(key, value, text s
 	if !rewrite.NamesModel(request) {
 		return
 	}
-	if meant := meantModel(request, t.v.Models()); meant != "" {
+	meant := meantModel(request, t.v.Models())
+	if meant != "" {
 		add(key, meant, "on %s instead of %s%s", meant, request, of)
 	}
 	add(key, "nvidia/gpu", "on any GPU model of the cluster (%s) instead of %s%s", some(t.v.Models()), request, of)
@@ -259,7 +262,8 @@ func (s facts) tradeoffs(c *pal.Cluster, g pal.Gang, count string) (out []Tradeo
 	}
 	for _, class := range pal.AppClasses() {
 		other := g
-		if other.Class = class; class == g.Class {
+		other.Class = class
+		if class == g.Class {
 			continue
 		}
 		if at, ok := find(other); ok != fits || ok && !slices.Equal(sorted(at.GPUs()), sorted(own.GPUs())) {

@@ -146,14 +146,16 @@ func (s *Snapshot) Jobs() []model.JobStatus {
 		if job.Priority != nil {
 			j.Priority = *job.Priority
 		}
-		if t := s.m.Jobs[k]; t != nil {
+		t := s.m.Jobs[k]
+		if t != nil {
 			j = s.m.StatusOf(t, waits)
 			j.Reason = s.tooLarge(t).Or(j.Reason).Or(membersLack(s.m.State, st))
 		}
 		if st.Nomad == gang.Native && 0 < st.Have && st.Have < st.Want {
 			j.Reason = reason.Reason{Kind: reason.PartNative, Have: st.Have, Want: st.Want}
 		}
-		if wrong := rewrite.MistypedGate(job); st.Nomad == gang.Native && wrong != nil && len(st.Members) == 0 {
+		wrong := rewrite.MistypedGate(job)
+		if st.Nomad == gang.Native && wrong != nil && len(st.Members) == 0 {
 			j.Reason = model.Refused(wrong)
 		}
 		if cluster.Child(job) {
@@ -194,7 +196,8 @@ func (s facts) runsOf(k cluster.JobKey) *model.Runs {
 		}
 		st := s.m.Observed(job)
 		state := st.Nomad
-		if t := s.m.Jobs[st.Key]; t != nil {
+		t := s.m.Jobs[st.Key]
+		if t != nil {
 			state = t.State(s.m)
 		}
 		s.countRun(runs, st, state)
@@ -207,11 +210,13 @@ func (s facts) progress(j *model.JobStatus, st gang.Observed) {
 	nodes := map[string]bool{}
 	for _, a := range st.Members {
 		nodes[a.Node] = true
-		if at := time.Unix(0, a.CreateTime); j.Started.IsZero() || at.Before(j.Started) {
+		at := time.Unix(0, a.CreateTime)
+		if j.Started.IsZero() || at.Before(j.Started) {
 			j.Started = at
 		}
 	}
-	if j.Nodes = len(nodes); j.Nodes > 0 {
+	j.Nodes = len(nodes)
+	if j.Nodes > 0 {
 		j.EndFrom, j.EndTo = s.ends(st.Key)
 	}
 }

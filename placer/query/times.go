@@ -21,7 +21,8 @@ func When(t, now time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
-	if d := t.Sub(now); d > 0 {
+	d := t.Sub(now)
+	if d > 0 {
 		return Clock(now.Location(), t) + " (in " + About(d) + ")"
 	}
 	return Clock(now.Location(), t) + " (" + Ago(t, now) + ")"

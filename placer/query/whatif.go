@@ -28,7 +28,8 @@ func ParseChanges(given ...string) (Changes, error) {
 		last := ""
 		for _, piece := range strings.Split(g, ",") {
 			k, v, ok := strings.Cut(piece, "=")
-			switch k = strings.TrimSpace(k); {
+			k = strings.TrimSpace(k)
+			switch {
 			case !ok && last == "", ok && k == "":
 				return nil, fmt.Errorf("-what-if %q is not <key>=<value>,…", g)
 			case !ok:
@@ -86,7 +87,8 @@ func alter(job *api.Job, key, value string) error {
 		return err
 	}
 	what, group := key, ""
-	if i := strings.LastIndex(key, "."); i >= 0 {
+	i := strings.LastIndex(key, ".")
+	if i >= 0 {
 		group, what = key[:i], key[i+1:]
 	}
 	switch {

@@ -36,7 +36,8 @@ func ChoosesInstances(job *api.Job) bool {
 // instanceChooser returns the first task with a constraint on ${device.ids}, and the task's group;
 // nil if there is none.
 func instanceChooser(job *api.Job) (*api.TaskGroup, *api.Task) {
-	if _, pinned := rewrite.Pinned(job); pinned {
+	_, pinned := rewrite.Pinned(job)
+	if pinned {
 		job = rewrite.Author(job)
 	}
 	for _, g := range job.TaskGroups {
@@ -63,7 +64,8 @@ func TemplateReason(job *api.Job, children bool) reason.Reason {
 	if err := Childless(job, children); err != nil {
 		return r.And(reason.Reason{Kind: reason.NoChild, Cause: err.Error()})
 	}
-	if p := job.ParameterizedJob; p != nil && p.Payload == "optional" {
+	p := job.ParameterizedJob
+	if p != nil && p.Payload == "optional" {
 		return r.And(reason.Reason{Kind: reason.PayloadChildren})
 	}
 	return r
@@ -80,7 +82,8 @@ func KindOfTemplate(job *api.Job) string {
 // Childless returns why no run of a parameterized or periodic job can be placed, or nil if runs can
 // be placed. children reports whether the placer can register runs.
 func Childless(job *api.Job, children bool) error {
-	switch p := job.ParameterizedJob; {
+	p := job.ParameterizedJob
+	switch {
 	case !cluster.Template(job):
 		return nil
 	case p != nil && p.Payload == "required":

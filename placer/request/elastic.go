@@ -29,7 +29,8 @@ func elasticOf(job *api.Job) *rewrite.Elastic {
 
 // membersOf returns how many members a group should have: the maximum for a waiting elastic gang.
 func (r Request) membersOf(g *api.TaskGroup) int {
-	if _, pinned := rewrite.Pinned(r.Job); r.Elastic != nil && (rewrite.Gated(r.Job) || !pinned) && *g.Name == r.Elastic.Group {
+	_, pinned := rewrite.Pinned(r.Job)
+	if r.Elastic != nil && (rewrite.Gated(r.Job) || !pinned) && *g.Name == r.Elastic.Group {
 		return r.Elastic.Most
 	}
 	return rewrite.Members(g)
@@ -50,7 +51,8 @@ func (v *View) elasticPins(r Request, p pal.Placement, pins *rewrite.Pins) {
 	}
 	sound, barred := 0, math.MaxInt
 	for u := range v.Cluster.NumGPUs() {
-		if c := v.classOfGPU(u, r.Gang.Class); !v.outlier(u, r.Gang.Class) {
+		c := v.classOfGPU(u, r.Gang.Class)
+		if !v.outlier(u, r.Gang.Class) {
 			sound = max(sound, c)
 		} else if c != 0 {
 			barred = min(barred, c)
@@ -89,7 +91,8 @@ func (v *View) sameDevices(old rewrite.Pins, was, named []string, to pal.Placeme
 	for _, m := range to.Members {
 		for _, u := range m.GPUs {
 			id := v.Cluster.GPU(u).ID
-			if c := publishedClass(v.Ledger, m.Group, id, old.Class); old.Ceiling != 0 && (c == 0 || c > old.Ceiling) {
+			c := publishedClass(v.Ledger, m.Group, id, old.Class)
+			if old.Ceiling != 0 && (c == 0 || c > old.Ceiling) {
 				return fmt.Errorf("GPU %s is of class %d, but the gang's pins allow at most class %d", id, c, old.Ceiling)
 			}
 			if (was != nil || named != nil) && !slices.Contains(was, id) {
@@ -111,7 +114,8 @@ func (v *View) inOrder(r Request, owned []int) []pal.Member {
 	for _, a := range as {
 		m := pal.Member{}
 		for _, id := range a.GPUs {
-			if i := slices.IndexFunc(left, func(u int) bool { return v.Cluster.GPU(u).ID == id }); i >= 0 {
+			i := slices.IndexFunc(left, func(u int) bool { return v.Cluster.GPU(u).ID == id })
+			if i >= 0 {
 				m.GPUs, m.Group = append(m.GPUs, left[i]), v.Cluster.GroupOf(left[i])
 				left = slices.Delete(left, i, i+1)
 			}

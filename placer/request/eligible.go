@@ -54,7 +54,8 @@ func hasDriver(n *api.Node, name string) bool {
 // requestMatches reports whether the name in a device request matches the device group. A request's
 // name has the form type, vendor/type or vendor/type/name.
 func requestMatches(request string, d *api.NodeDeviceResource) bool {
-	switch parts := strings.SplitN(request, "/", 3); len(parts) {
+	parts := strings.SplitN(request, "/", 3)
+	switch len(parts) {
 	case 1:
 		return parts[0] == d.Type
 	case 2:
@@ -104,7 +105,8 @@ func severalBlocks(g *api.TaskGroup, t *api.Task, rs []*api.RequestedDevice) err
 	what := fmt.Sprintf("task %q of group %q has %d GPU device blocks, but Nomad gives the task only the GPUs of the last block", t.Name, *g.Name, len(rs))
 	all := 0
 	for _, r := range rs {
-		if all += rewrite.GPUs(r); r.Name != rs[0].Name {
+		all += rewrite.GPUs(r)
+		if r.Name != rs[0].Name {
 			return fmt.Errorf("%s; for %q and %q write two groups, each with a task and a block of its own", what, rs[0].Name, r.Name)
 		}
 	}
@@ -170,7 +172,8 @@ func (v *View) eligible(job *api.Job, a gpuRequest) eligibility {
 		e.could[i] = a.serves(d) && nodeCould(job, a.group, n) && !(sliced && cluster.IsMIG(d))
 		e.may[i] = e.could[i] && cluster.NotReady(n) == "" && nodeFits(job, a.group, n)
 	}
-	if e.few = v.fewValues(job, a, e.could); e.few != nil {
+	e.few = v.fewValues(job, a, e.could)
+	if e.few != nil {
 		clear(e.may)
 		clear(e.could)
 	}
@@ -191,7 +194,8 @@ func (v *View) wholeGPU(job *api.Job, a gpuRequest) bool {
 
 // leastMembers returns the number of members that the group needs to start.
 func leastMembers(job *api.Job, g *api.TaskGroup) int {
-	if is, elastic := rewrite.ElasticOf(job); elastic {
+	is, elastic := rewrite.ElasticOf(job)
+	if elastic {
 		return is.Least
 	}
 	return rewrite.Members(g)
@@ -237,7 +241,8 @@ func (v *View) Ever(r Request) pal.Gang {
 	g, author := r.Least(), rewrite.Author(r.Job)
 	g.MemberSets = slices.Clone(g.MemberSets)
 	for i, set := range g.MemberSets {
-		if of := author.LookupTaskGroup(set.Name); set.Members > 0 && of != nil {
+		of := author.LookupTaskGroup(set.Name)
+		if set.Members > 0 && of != nil {
 			if a, err := gpuRequestOf(of); err == nil {
 				g.MemberSets[i].Eligible = v.eligible(author, a).could
 			}
@@ -260,7 +265,8 @@ func eligibilityKey(job *api.Job, a gpuRequest) string {
 	}
 	for _, t := range a.group.Tasks {
 		all = append(all, t.Driver, t.Constraints, t.Affinities)
-		if r := t.Resources; r != nil {
+		r := t.Resources
+		if r != nil {
 			all = append(all, r.Cores)
 			for _, d := range r.Devices {
 				if d != nil && !rewrite.IsGPU(d.Name) {

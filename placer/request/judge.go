@@ -70,7 +70,8 @@ func tooLarge(ctx context.Context, by Scheduler, author *api.Job, failed map[str
 	var nodes []*api.Node
 	for _, g := range author.TaskGroups {
 		l, over := tooLittle(LackResource, cluster.Need(g), largest)
-		if m := failed[*g.Name]; !over || m == nil || m.NodesExhausted == 0 || rewrite.GPUsPerMember(g) > 0 {
+		m := failed[*g.Name]
+		if !over || m == nil || m.NodesExhausted == 0 || rewrite.GPUsPerMember(g) > 0 {
 			continue
 		}
 		// NodeResources reads about 10 kB per node, but is rarely called, because most members fit

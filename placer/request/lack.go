@@ -157,7 +157,8 @@ func eachLack(job *api.Job, g *api.TaskGroup, n *api.Node, found func(Lack) bool
 	if !inDatacenters(job.Datacenters, n.Datacenter) && !found(Lack{Kind: LackDatacenter, Name: n.Datacenter}) {
 		return
 	}
-	if p := cluster.PoolOf(job); p != cluster.PoolAll && p != n.NodePool && !found(Lack{Kind: LackNodePool, Name: n.NodePool}) {
+	p := cluster.PoolOf(job)
+	if p != cluster.PoolAll && p != n.NodePool && !found(Lack{Kind: LackNodePool, Name: n.NodePool}) {
 		return
 	}
 	constraints := func(task string, cs []*api.Constraint) bool {
@@ -175,12 +176,14 @@ func eachLack(job *api.Job, g *api.TaskGroup, n *api.Node, found func(Lack) bool
 		if !constraints(t.Name, t.Constraints) {
 			return
 		}
-		if l, is := missingDriver(t, n); is && !found(l) {
+		l, is := missingDriver(t, n)
+		if is && !found(l) {
 			return
 		}
 	}
 	for _, more := range []func(*api.TaskGroup, *api.Node) (Lack, bool){missingVolume, missingDevice, tooFewCores, keptPort} {
-		if l, is := more(g, n); is && !found(l) {
+		l, is := more(g, n)
+		if is && !found(l) {
 			return
 		}
 	}
@@ -188,7 +191,8 @@ func eachLack(job *api.Job, g *api.TaskGroup, n *api.Node, found func(Lack) bool
 
 // missingDriver returns a lack if the node has no working driver for the task.
 func missingDriver(t *api.Task, n *api.Node) (Lack, bool) {
-	switch d := n.Drivers[t.Driver]; {
+	d := n.Drivers[t.Driver]
+	switch {
 	case hasDriver(n, t.Driver):
 		return Lack{}, false
 	case d != nil && d.Detected:
@@ -211,7 +215,8 @@ func missingVolume(g *api.TaskGroup, n *api.Node) (Lack, bool) {
 		case vol.Type != "host":
 			continue
 		}
-		switch has := hostVolume(vol, g, n); {
+		has := hostVolume(vol, g, n)
+		switch {
 		case has == nil && vol.PerAlloc:
 			return Lack{Kind: LackHostVolume, Name: vol.Source + "[0] and so on"}, true
 		case has == nil:
@@ -244,7 +249,8 @@ func hostVolume(vol *api.VolumeRequest, g *api.TaskGroup, n *api.Node) *api.Host
 func missingDevice(g *api.TaskGroup, n *api.Node) (Lack, bool) {
 	l, is := tooFewDevices(g, n, func(in *api.NodeDevice) bool { return in.Healthy })
 	if is {
-		if _, lasting := tooFewDevices(g, n, func(*api.NodeDevice) bool { return true }); !lasting {
+		_, lasting := tooFewDevices(g, n, func(*api.NodeDevice) bool { return true })
+		if !lasting {
 			return Lack{Kind: LackHealth, Task: l.Task, Name: "device " + l.Name}, true
 		}
 	}

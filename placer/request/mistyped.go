@@ -34,7 +34,8 @@ func NoGPUs(job *api.Job) string {
 func MistypedDevices(job *api.Job) string {
 	var names []string
 	for _, name := range rewrite.OtherDevices(job) {
-		if q := question(name); q != "" {
+		q := question(name)
+		if q != "" {
 			names = append(names, fmt.Sprintf("%q%s", name, q))
 		}
 	}
@@ -47,7 +48,8 @@ func MistypedDevices(job *api.Job) string {
 // question returns a text that asks whether a device's name is a misspelled GPU; "" if this is
 // unlikely.
 func question(device string) string {
-	if meant := meantGPU(device); meant != "" {
+	meant := meantGPU(device)
+	if meant != "" {
 		return fmt.Sprintf(" (did you mean %q?)", meant)
 	}
 	return ""

@@ -61,7 +61,9 @@ func Never(author *api.Job, failed map[string]*api.AllocationMetric) (found []Ob
 }
 
 func ofNomad(g *api.TaskGroup, what string, o Obstacle) Obstacle {
-	o.Group, o.Lack, o.What = *g.Name, Lack{Kind: LackNomad, Name: what}, what
+	o.Group = *g.Name
+	o.Lack = Lack{Kind: LackNomad, Name: what}
+	o.What = what
 	return o
 }
 
@@ -74,11 +76,13 @@ func filteredOn(g *api.TaskGroup, m *api.AllocationMetric) (found []Obstacle) {
 		if slices.ContainsFunc(passingFilters, passes) || withGPUs && slices.ContainsFunc(knownOfGPUs, passes) {
 			return nil
 		}
-		if what, _, _ = strings.Cut(what, " from client "); what != sameClass { // the reason may contain the node's id, which is cut off
+		what, _, _ = strings.Cut(what, " from client ")
+		if what != sameClass { // the reason may contain the node's id, which is cut off
 			counts[what] += nodes
 		}
 	}
-	if rest := m.NodesFiltered; len(counts) == 1 { // a single reason also applies to the uncounted nodes, which are of the same computed classes
+	rest := m.NodesFiltered
+	if len(counts) == 1 { // a single reason also applies to the uncounted nodes, which are of the same computed classes
 		for what := range counts {
 			counts[what] = rest
 		}

@@ -323,7 +323,8 @@ func TestWhoseParts(t *testing.T) {
 		}
 	}
 	gated := addJob(t, s, sharedJob("gated", "nvidia/gpu.shared", 1, 1, ""), 1)
-	for created, want := range map[uint64]bool{*gated.JobModifyIndex - 1: false, *gated.JobModifyIndex + 1: true} {
+	for i, want := range []bool{false, true} { // events with a lower index are ignored
+		created := *gated.JobModifyIndex - 1 + 2*uint64(i)
 		s.PutAlloc(&cluster.Alloc{ID: "a", Job: cluster.KeyOf(gated), Group: "g", Name: "gated.g[0]", Node: "id-0", CreateIndex: created,
 			Desired: api.AllocDesiredStatusRun, Client: api.AllocClientStatusRunning, GPUs: []string{"S-node-0-0::2"}, ModifyIndex: created})
 		if got := o.occupants(s)(cluster.KeyOf(gated)).Sharing.Stays; got != want {

@@ -35,7 +35,8 @@ func (v *View) speeds(job *api.Job, r *Request, models []string) (pal.Speeds, ma
 	if len(models) > 1 && v.opts.Runs != nil {
 		runs := maps.Clone(v.opts.Runs(job, r.Full().GPUs()).ByModel)
 		maps.DeleteFunc(runs, func(m string, _ queue.ModelRuns) bool { return !slices.Contains(models, m) })
-		if rates = pooled(rates, from, runs); len(rates) > 1 && len(runs) > 1 {
+		rates = pooled(rates, from, runs)
+		if len(rates) > 1 && len(runs) > 1 {
 			digits = 2
 		}
 	}
@@ -50,7 +51,8 @@ func (v *View) speeds(job *api.Job, r *Request, models []string) (pal.Speeds, ma
 // class, and the source of each.
 func (v *View) toldSpeeds(r *Request, models []string) (rates map[string]float64, from map[string]string, err error) {
 	rates, from = map[string]float64{}, map[string]string{}
-	if said := rewrite.Speeds(r.Hints.Speed); len(said) > 0 {
+	said := rewrite.Speeds(r.Hints.Speed)
+	if len(said) > 0 {
 		if rates, err = v.saidSpeeds(said, models); err != nil {
 			return nil, nil, err
 		}
@@ -92,7 +94,8 @@ func (v *View) modelsByName() map[string][]string {
 	if v.models == nil {
 		v.models = map[string][]string{}
 		for i, d := range v.Devices {
-			if _, model := v.Cluster.Group(i); !slices.Contains(v.models[d.Name], model) {
+			_, model := v.Cluster.Group(i)
+			if !slices.Contains(v.models[d.Name], model) {
 				v.models[d.Name] = append(v.models[d.Name], model)
 			}
 		}
@@ -172,7 +175,8 @@ func modelsOf(asks []eligibility) (models []string) {
 // namesOf returns the distinct models of the device groups for which could is true.
 func (v *View) namesOf(could []bool) (models []string) {
 	for i, may := range could {
-		if _, model := v.Cluster.Group(i); may && !slices.Contains(models, model) {
+		_, model := v.Cluster.Group(i)
+		if may && !slices.Contains(models, model) {
 			models = append(models, model)
 		}
 	}

@@ -67,7 +67,8 @@ func (v *View) Update(s *cluster.State, o Options) bool {
 	if !v.Ledger.Update(s, o.Ledger) {
 		return false
 	}
-	if v.opts = o; v.Epoch() != epoch {
+	v.opts = o
+	if v.Epoch() != epoch {
 		clear(v.eligibility)
 		clear(v.lasting)
 		clear(v.avoiding)

@@ -130,7 +130,8 @@ func dropEmptyPayload(job map[string]any) error {
 			return cluster.ErrPayload
 		}
 	case []byte:
-		if s := string(payload); s != "" && s != "\x00" {
+		s := string(payload)
+		if s != "" && s != "\x00" {
 			return cluster.ErrPayload
 		}
 	default:

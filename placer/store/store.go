@@ -83,7 +83,8 @@ func Path(prefix string, name ...string) string {
 	}
 	sum := sha256.Sum256([]byte(strings.Join(name, "\x00")))
 	hash := hex.EncodeToString(sum[:16])
-	if path = prefix + "/" + name[0] + "/~" + hash; plain.MatchString(name[0]) && len(path) <= pathBytes {
+	path = prefix + "/" + name[0] + "/~" + hash
+	if plain.MatchString(name[0]) && len(path) <= pathBytes {
 		return path
 	}
 	return prefix + "/~/" + hash

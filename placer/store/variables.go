@@ -61,7 +61,8 @@ func (s Store) Decisions() Shards[gang.Record, []gang.Record] {
 const textBytes = 1 << 10
 
 func shrinkRecord(r *gang.Record) bool {
-	switch d := &r.Decision; {
+	d := &r.Decision
+	switch {
 	case d.Packed != nil && len(d.Packed.Members) > 0:
 		packed := *d.Packed
 		packed.Members = nil

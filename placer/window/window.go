@@ -83,7 +83,8 @@ func (w Window) check() error {
 			return fmt.Errorf("cron %q: %w", w.Cron, err)
 		}
 		first := e.Next(time.Unix(0, 0).UTC())
-		if gap := e.Next(first).Sub(first); len(w.For) == 0 && gap > 0 && w.Duration >= gap {
+		gap := e.Next(first).Sub(first)
+		if len(w.For) == 0 && gap > 0 && w.Duration >= gap {
 			return fmt.Errorf("duration %v is not shorter than the interval between two starts (%v), so nothing would ever start on the window's nodes", w.Duration, gap)
 		}
 	}
