@@ -13,6 +13,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // A job enters the queue when each job in its pal_after has succeeded, and not before its pal_begin.
@@ -76,7 +77,7 @@ func (t *Tracked) AwaitBegin(now time.Time) reason.Reason {
 
 // Predecessors returns the jobs in the job's pal_after.
 func (t *Tracked) Predecessors() (all []cluster.JobKey) {
-	for _, id := range t.Request.Hints.Predecessors() {
+	for _, id := range rewrite.Predecessors(t.Request.Hints.After) {
 		all = append(all, cluster.JobKey{Namespace: t.Key.Namespace, ID: id})
 	}
 	return all

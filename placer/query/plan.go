@@ -45,7 +45,7 @@ func (s *Snapshot) checkAfter(ctx context.Context, e *Explanation, job *api.Job)
 	if err != nil || s.nomad == nil || e.State != gang.Starting && e.State != gang.Waiting {
 		return
 	}
-	for _, id := range hints.Predecessors() {
+	for _, id := range rewrite.Predecessors(hints.After) {
 		b := cluster.JobKey{Namespace: e.Namespace, ID: id}
 		switch why := s.unmet(ctx, b); why.Kind {
 		case reason.AheadMissing, reason.AheadTemplate, reason.AheadEndless, reason.AheadFailed, reason.AheadStopped, reason.AheadRejected:

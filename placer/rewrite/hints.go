@@ -36,7 +36,7 @@ type Hints struct {
 	Migrate     bool          // pal_migrate: the placer may move the job
 	OnFailure   FailureAction // pal_on_failure
 	// After is the value of pal_after: a list of jobs of the same namespace, separated by commas,
-	// that must succeed before this job can start. See [Hints.Predecessors].
+	// that must succeed before this job can start. See [Predecessors].
 	After string
 	// Begin is the value of pal_begin: the time before which the job does not start.
 	Begin Moment
@@ -371,12 +371,12 @@ func parsePredecessors(s string) (string, error) {
 	return strings.Join(all, ","), nil
 }
 
-// Predecessors returns the jobs in After.
-func (h Hints) Predecessors() []string {
-	if h.After == "" {
+// Predecessors returns the jobs in [Hints.After].
+func Predecessors(after string) []string {
+	if after == "" {
 		return nil
 	}
-	return strings.Split(h.After, ",")
+	return strings.Split(after, ",")
 }
 
 // Moment is a time in a hint. If the author gave a duration, Within is this duration, counted from
@@ -416,7 +416,7 @@ func (h Hints) check(job *api.Job) error {
 	child := job.ParentID != nil && *job.ParentID != ""
 	template := job.ParameterizedJob != nil || job.Periodic != nil
 	switch {
-	case job.ID != nil && slices.Contains(h.Predecessors(), *job.ID):
+	case job.ID != nil && slices.Contains(Predecessors(h.After), *job.ID):
 		return fmt.Errorf("meta pal_after contains the job itself")
 	case h.Parallel > 0 && !child && !template:
 		return fmt.Errorf("meta pal_array_parallel requires a parameterized or periodic job")
