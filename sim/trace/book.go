@@ -25,6 +25,7 @@ type row struct {
 	column string // the column that is being read
 	clock  *clock
 	step   bool // the row describes a step of a job, not a job
+	slices bool // some of the GPUs are MIG instances
 
 	cluster, group, user string
 	gpus, nodes          opt // gpus: GPUs in total
@@ -48,6 +49,7 @@ type run struct {
 // Reasons why a row is not a run that ended on GPUs.
 const (
 	noGPU        = "no GPU"
+	migSlices    = "MIG instances, which are parts of GPUs"
 	neverStarted = "never started"
 	noRunTime    = "no run time"
 	stillRunning = "still running"
@@ -70,6 +72,7 @@ const (
 // booked is a job with its runs.
 type booked struct {
 	Job
+	user    string
 	runs    []run
 	rowNote string
 }
@@ -102,6 +105,9 @@ func (b *book) add(r *row, t *table) error {
 			return fmt.Errorf("array %q has parallel = %d here, but %d on line %d", r.Array, r.Parallel, first.parallel, first.line)
 		}
 	}
+	if t.format.slurm {
+		b.renumber(r)
+	}
 	i, known := b.index[r.ID]
 	switch {
 	case !known:
@@ -112,9 +118,28 @@ func (b *book) add(r *row, t *table) error {
 	}
 	u, err := r.run(t)
 	if err == nil {
-		b.book(r.Job, u, r.rowNote)
+		b.book(r, u)
 	}
 	return err
+}
+
+// renumber gives a row another id if the id belongs to a job of another user, account or name:
+// Slurm's ids begin again, for example when its database is new.
+func (b *book) renumber(r *row) {
+	id := r.ID
+	for n := 2; ; n++ {
+		i, known := b.index[r.ID]
+		if !known || b.entries[i].sameOwner(r) {
+			return
+		}
+		r.ID = fmt.Sprintf("%s#%d", id, n)
+	}
+}
+
+// sameOwner reports whether a row of Slurm's log can belong to the job. The parts of a heterogeneous
+// job can have different names.
+func (e *booked) sameOwner(r *row) bool {
+	return e.user == r.user && e.Tenant == r.Tenant && (e.Name == r.Name || e.runs[0].group != r.group)
 }
 
 func sameJob(a, b Job) bool {
@@ -122,20 +147,21 @@ func sameJob(a, b Job) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// book adds a run to job j. The job's fields come from the first row with GPUs.
-func (b *book) book(j Job, u run, note string) {
+// book adds a run to the row's job. The job's fields come from the first row with GPUs.
+func (b *book) book(r *row, u run) {
+	j := r.Job
 	i, known := b.index[j.ID]
 	if !known {
 		i = len(b.entries)
 		b.index[j.ID] = i
-		b.entries = append(b.entries, booked{Job: j})
+		b.entries = append(b.entries, booked{Job: j, user: r.user})
 	}
 	e := &b.entries[i]
 	if known && e.runs[0].leftOut == noGPU && u.leftOut != noGPU {
 		j.Line = e.Line
 		e.Job, e.runs[0], u = j, u, e.runs[0]
 	}
-	e.runs, e.rowNote = append(e.runs, u), cmp.Or(note, e.rowNote)
+	e.runs, e.rowNote = append(e.runs, u), cmp.Or(r.rowNote, e.rowNote)
 }
 
 // settle computes the job's fields from the row.
@@ -204,6 +230,8 @@ func (r *row) run(t *table) (run, error) {
 	switch {
 	case r.gpus.ok && r.gpus.v == 0:
 		u.leftOut = noGPU
+	case r.slices:
+		u.leftOut = migSlices
 	case r.state == waiting:
 		u.leftOut = stillWaiting
 	case t.starts && !r.start.ok:

@@ -53,7 +53,7 @@ func (r *row) setTRES(cell string) error {
 		if !ok {
 			return fmt.Errorf("%q is not NAME=VALUE", item)
 		}
-		isTyped := strings.HasPrefix(name, "gres/gpu:")
+		kind, isTyped := strings.CutPrefix(name, "gres/gpu:")
 		if name != "gres/gpu" && !isTyped && name != "node" {
 			continue
 		}
@@ -65,6 +65,7 @@ func (r *row) setTRES(cell string) error {
 			r.nodes.set(float64(n))
 		case isTyped:
 			typed += n
+			r.slices = r.slices || n > 0 && slice.MatchString(kind)
 		default:
 			all.set(float64(n))
 		}
@@ -74,7 +75,10 @@ func (r *row) setTRES(cell string) error {
 	return nil
 }
 
-var gres = regexp.MustCompile(`^(?:gres[:/])?(\w+)(?:[:/][A-Za-z][^:=(]*)?(?:[:=](\d+))?(?:\([^)]*\))?$`)
+// slice matches the types of MIG instances: 1g.10gb, a100_3g.20gb, 1g.5gb.me.
+var slice = regexp.MustCompile(`(?:^|_)\d+g\.\d+gb`)
+
+var gres = regexp.MustCompile(`^(?:gres[:/])?(\w+)(?:[:/]([A-Za-z][^:=(]*|\d+g\.[^:=(]*))?(?:[:=](\d+))?(?:\([^)]*\))?$`)
 
 // setGRES reads the form of Slurm before 21.08: gpu:4 or gpu:a100:4, in total over all nodes.
 func (r *row) setGRES(cell string) error {
@@ -85,10 +89,12 @@ func (r *row) setGRES(cell string) error {
 		case m == nil:
 			return fmt.Errorf("%q is not NAME:COUNT or NAME:TYPE:COUNT", item)
 		case m[1] != "gpu" && m[1] != gpuNumber:
-		case m[2] == "":
+		case m[3] == "":
 			n++
+			r.slices = r.slices || slice.MatchString(m[2])
 		default:
-			v, err := strconv.Atoi(m[2])
+			v, err := strconv.Atoi(m[3])
+			r.slices = r.slices || v > 0 && slice.MatchString(m[2])
 			if err != nil || v > most {
 				return fmt.Errorf("%q: not a number of GPUs", item)
 			}
