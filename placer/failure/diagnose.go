@@ -185,6 +185,10 @@ const (
 	unhealthy   = "unhealthy"
 )
 
+// tooLong is the error of Linux if the environment of a program is too large. Nomad passes the meta
+// of a job in the environment, so the cause is the job.
+const tooLong = "argument list too long"
+
 // judge evaluates one task event and reports whether it shows the cause.
 func (f *Failure) judge(task string, e *api.TaskEvent) bool {
 	switch e.Type {
@@ -199,6 +203,10 @@ func (f *Failure) judge(task string, e *api.TaskEvent) bool {
 		f.Cause, f.Reason = Infrastructure, fmt.Sprintf("task %q: %s: %s", task, e.Type, e.DisplayMessage)
 		return true
 	case api.TaskDriverFailure:
+		if strings.Contains(e.DisplayMessage, tooLong) {
+			f.Cause, f.Reason = User, fmt.Sprintf("task %q: its environment, which includes the job's meta, is too large for Linux: %s", task, e.DisplayMessage)
+			return true
+		}
 		f.Cause, f.Reason = Infrastructure, fmt.Sprintf("task %q: %s: %s", task, e.Type, e.DisplayMessage)
 		f.Unhealthy = f.named(e.DisplayMessage)
 		f.Driver, f.Named = f.Unhealthy == nil, f.Unhealthy != nil

@@ -48,6 +48,11 @@ func TestDiagnose(t *testing.T) {
 			}}}}, nil, Infrastructure, `task "t": Driver Failure: no docker`,
 		},
 		{
+			"environment too large", cluster.Alloc{Client: "failed", Tasks: map[string]*api.TaskState{"t": {Events: []*api.TaskEvent{
+				{Type: api.TaskDriverFailure, DisplayMessage: "fork/exec /bin/sh: argument list too long"},
+			}}}}, nil, User, `task "t": its environment, which includes the job's meta, is too large for Linux: fork/exec /bin/sh: argument list too long`,
+		},
+		{
 			"device could not be reserved", cluster.Alloc{Client: "failed", Tasks: map[string]*api.TaskState{"t": {Events: []*api.TaskEvent{
 				{Type: "Task hook failed", Message: "devices: failed to reserve device nvidia/gpu/H200: unhealthy device IDs: g1 (xid:79)"},
 				{Type: api.TaskNotRestarting, DisplayMessage: "Error was unrecoverable"},
