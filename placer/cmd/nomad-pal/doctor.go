@@ -15,17 +15,19 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/internal/version"
 	"github.com/nomad-pal/nomad-pal/placer/agent"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
+	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 var helpDoctor = help("doctor [options]", `
 Checks everything that nomad-pal needs: Nomad's address and version, the token's
 rights, the device plugin on every client, the profile and GPUs missing from the
-profile, nodes whose meta opens the gate by accident, clocks, and the active agent with
-its warnings. It says how to fix what fails, and changes nothing. Use a token with the
+profile, nodes whose meta opens the gate by accident, jobs that use GPUs past Nomad,
+clocks, and the active agent with its warnings. It says how to fix what fails, and changes nothing. Use a token with the
 agent's policy: other tokens may not see everything.
 
 Exit codes: 0 no check fails (there may be warnings); 1 an error; 2 a check fails.
@@ -100,7 +102,31 @@ func checks(b *base) []query.Check {
 	if err != nil {
 		return append(checks, query.ChecksFailed(err))
 	}
-	return append(checks, s.Checks()...)
+	return append(append(checks, s.Checks()...), checkPastNomad(b, client)...)
+}
+
+// jobsChecked is the maximum number of jobs that doctor reads.
+const jobsChecked = 500
+
+// checkPastNomad names the jobs that can use GPUs past Nomad. The agent knows only jobs with device
+// blocks, so doctor reads the jobs itself. Runs of one template are alike.
+func checkPastNomad(b *base, client *nomad.Client) []query.Check {
+	all, _, err := client.API().Jobs().List((&api.QueryOptions{Namespace: api.AllNamespacesNamespace}).WithContext(b.ctx))
+	if err != nil {
+		return nil // checkToken says what the token may not do
+	}
+	all = slices.DeleteFunc(all, func(j *api.JobListStub) bool { return j.Status == "dead" || j.ParentID != "" })
+	var found []query.Check
+	for _, j := range all[:min(len(all), jobsChecked)] {
+		job, err := client.Job(b.ctx, cluster.JobKey{Namespace: j.Namespace, ID: j.ID})
+		if err != nil || job == nil {
+			continue // it has just been purged, or the token may not read it
+		}
+		if w := request.PastNomad(job); w != "" {
+			found = append(found, query.Check{Name: "job " + cluster.KeyOf(job).String(), Verdict: query.Warn, Found: w, Next: "nomad-pal validate JOBSPEC, by its author"})
+		}
+	}
+	return found
 }
 
 func checkReach(client *nomad.Client) query.Check {

@@ -329,3 +329,34 @@ window "weekly" {
 		}
 	}
 }
+
+// plan, run (and validate, which has the same warnings) and doctor name a job that takes GPUs past
+// Nomad.
+func TestPastNomadIsNamed(t *testing.T) {
+	c := newCluster(t)
+	c.agent("", "")
+	path := c.written("llm.hcl", `job "llm" {
+  group "g" {
+    task "llm" {
+      driver = "docker"
+      config {
+        image   = "llm"
+        command = "sleep infinity"
+      }
+      env {
+        NVIDIA_VISIBLE_DEVICES = "all"
+      }
+    }
+  }
+}
+`)
+	const names = `task "llm" has NVIDIA_VISIBLE_DEVICES = "all" without a device block`
+	for _, command := range [][]string{{"plan", path}, {"run", "-detach", path}} {
+		if _, out, said := c.does(command...); !strings.Contains(strings.Join(strings.Fields(out+said), " "), names) {
+			t.Errorf("%s: %s%s", command, out, said)
+		}
+	}
+	if k := c.found("job default/llm"); k.Verdict != query.Warn || !strings.Contains(k.Found, names) {
+		t.Errorf("doctor: %+v", k)
+	}
+}

@@ -88,6 +88,9 @@ func runPlan(b *base, args []string) int {
 	if w := wouldBeUnlimited(b, s.nomad, job); w != "" {
 		b.complain(w)
 	}
+	if w := request.PastNomad(job); w != "" {
+		b.complain("Warning: " + w)
+	}
 	if code := b.show(x, func() { printPlan(b, x, unread == nil) }); code != 0 {
 		return planFailed
 	}

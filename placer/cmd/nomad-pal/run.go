@@ -93,7 +93,7 @@ func runRun(b *base, args []string) int {
 	if *output {
 		return printJob(b, gated)
 	}
-	if w := request.MistypedDevices(job); w != "" {
+	for _, w := range warnings(job) {
 		b.complain("Warning: " + w)
 	}
 	resp, err := register(b, client, gated, opts)

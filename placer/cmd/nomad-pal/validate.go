@@ -5,6 +5,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/nomad/api"
@@ -63,9 +64,7 @@ func runValidate(b *base, args []string) int {
 	if e, ok := rewrite.ElasticOf(job); ok {
 		v.Notes = append(v.Notes, elasticNote(e))
 	}
-	if w := request.MistypedDevices(job); w != "" {
-		v.Notes = append(v.Notes, w)
-	}
+	v.Notes = append(v.Notes, warnings(job)...)
 	if w := wouldBeUnlimited(b, client, job); w != "" {
 		v.Notes = append(v.Notes, w)
 	}
@@ -97,6 +96,12 @@ func printValidation(b *base, v validation) {
 			b.say(plain, n)
 		}
 	}
+}
+
+// warnings returns notes on parts of the job that its author may not intend.
+func warnings(job *api.Job) []string {
+	all := []string{request.MistypedDevices(job), request.PastNomad(job)}
+	return slices.DeleteFunc(all, func(w string) bool { return w == "" })
 }
 
 // elasticNote describes the range of sizes that the placer may give an elastic gang.
