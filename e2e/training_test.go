@@ -33,7 +33,7 @@ import (
 // The trainings of these tests: four ranks on CPUs, with gloo.
 const (
 	trainRanks = 4
-	trainSteps = 150
+	trainSteps = 200
 )
 
 // trainer runs the training jobs of jobspecs/ with a real PyTorch. Only the driver differs from what
@@ -64,7 +64,7 @@ func TestTraining(t *testing.T) {
 	shared := t.TempDir()
 	inventories := inventoriesOf([][]float64{{1, 1}, {1, 1}, {1, 1}})
 	b := newBedOf(t, inventories, cluster.Options{HeartbeatTTL: 5 * time.Second}, func(c *cluster.Client) { c.HCL = sharedVolume(shared) })
-	b.config = fmt.Sprintf("queue {\n  restart_cost = \"2s\"\n}\nhistory {\n  database = %q\n}\n", filepath.Join(t.TempDir(), "history.db"))
+	b.config = fmt.Sprintf("retries = 1\nqueue {\n  restart_cost = \"2s\"\n}\nhistory {\n  database = %q\n}\n", filepath.Join(t.TempDir(), "history.db"))
 	b.startAgent("nomad-pal")
 	m := newTrainer(b, python, shared, trainSteps)
 	m.loss = m.uninterrupted(python)
@@ -429,7 +429,7 @@ func lossOf(text string) float64 {
 	return x
 }
 
-// trainsOn: a rank is killed, a node is lost, a shorter job stops the training in the middle of a
+// trainsOn: a rank is killed, a node is drained, a node is lost, a shorter job stops the training in the middle of a
 // step, and the agent is killed meanwhile.
 func trainsOn(m *trainer) {
 	m.submit("ranks", "ranks=4")
@@ -440,14 +440,22 @@ func trainsOn(m *trainer) {
 	m.goesOn("ranks", s)
 	m.untilSteps("ranks", 2, 20)
 
-	s = stopped{what: "a node is lost", at: time.Now(), newRun: 3}
+	// From here on, a failure that counts as the program's own ends the training: retries is 1.
+	s = stopped{what: "a node is drained", at: time.Now(), wrote: true, newRun: 3}
+	node := m.member("ranks", 1).NodeID
+	m.drain(node, &api.DrainSpec{Deadline: -1})
+	m.goesOn("ranks", s)
+	m.drain(node, nil)
+	m.untilSteps("ranks", 3, 30)
+
+	s = stopped{what: "a node is lost", at: time.Now(), newRun: 4}
 	lost := m.loseNode(m.member("ranks", 0).NodeName, "ranks")
 	m.goesOn("ranks", s)
-	m.untilSteps("ranks", 3, 20)
+	m.untilSteps("ranks", 4, 20)
 
 	short := gang("short", 2, 2)
 	short.meta, short.script = `pal_duration = "3s"`, "sleep 3"
-	s = stopped{what: "a shorter job stops it", at: time.Now(), wrote: true, newRun: 4}
+	s = stopped{what: "a shorter job stops it", at: time.Now(), wrote: true, newRun: 5}
 	m.bed.run(short.hcl())
 	m.until("the shorter job runs", func() string {
 		if ids := m.gpusOf("short"); len(ids) != 4 {
@@ -469,8 +477,16 @@ func trainsOn(m *trainer) {
 	if err := lost.Start(ctx); err != nil {
 		m.t.Fatal(err)
 	}
-	m.ends("ranks", 4)
+	m.ends("ranks", 5)
 	m.knowsWhy()
+}
+
+// drain begins the drain of a node, or lets jobs run there again.
+func (m *trainer) drain(node string, spec *api.DrainSpec) {
+	m.t.Helper()
+	if _, err := m.API().Nodes().UpdateDrain(node, spec, spec == nil, nil); err != nil {
+		m.t.Fatal(err)
+	}
 }
 
 // loseNode kills a client and what it runs.
@@ -533,7 +549,7 @@ func (m *trainer) reportCosts() {
 	text := fmt.Sprintf("%s, %d CPUs:\n\n%s", time.Now().UTC().Format(time.DateOnly), runtime.NumCPU(), costTable(*m.costs))
 	m.t.Logf("%s", text)
 	path := os.Getenv("TRAINING_REPORT")
-	if path == "" || m.t.Failed() || len(*m.costs) < 7 { // only some stories ran
+	if path == "" || m.t.Failed() || len(*m.costs) < 8 { // only some stories ran
 		return
 	}
 	page, err := os.ReadFile(path)

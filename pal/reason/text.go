@@ -43,6 +43,7 @@ const (
 	Begins       Kind = "begins"        // the job does not start before its pal_begin
 	Provided     Kind = "after-planned" // a planned job comes after other jobs
 	RetriesAt    Kind = "retries-at"    // the infrastructure failed, and the next try is not due yet
+	InDoubt      Kind = "in-doubt"      // the job failed too often, if its last failure counts
 	OneTried     Kind = "one-tried"     // another job that failed for the same cause is being tried
 	StillEnding  Kind = "ending"        // the job's old members have not ended
 	BeingRead    Kind = "being-read"    // the placer has not read all data of the job yet
@@ -55,6 +56,7 @@ const (
 	ManyParts       Kind = "many-parts"    // no GPU has that many parts
 	Neighbours      Kind = "neighbours"    // the job and the jobs on the GPUs do not accept each other as neighbours
 	MembersApart    Kind = "members-apart" // the job's members must not share a GPU
+	PerNode         Kind = "per-node"      // a static port or distinct_hosts limits the members on a node
 	SeveralModels   Kind = "models"        // the free GPUs are of several models
 	TooMany         Kind = "too-many"      // the nodes cannot hold that many replicas
 	TooFar          Kind = "too-far"       // no node, rack or other place within the job's locality limit is large enough
@@ -279,6 +281,9 @@ var ofWaiting = map[Kind]writer{
 	RetriesAt: func(r Reason) string {
 		return fmt.Sprintf("failed %s because of the infrastructure; the next try is at %s; the last failure: %s", times(r.Tries), Second(r.Until), r.Cause)
 	},
+	InDoubt: func(r Reason) string {
+		return fmt.Sprintf("failed %s: %s; given up at %s, unless Nomad finds that a node of the job went down", times(r.Tries), r.Cause, Second(r.Until))
+	},
 	OneTried: func(r Reason) string {
 		return fmt.Sprintf("failed %s because of the infrastructure; waits until another job that failed for the same cause runs; the last failure: %s", times(r.Tries), r.Cause)
 	},
@@ -312,6 +317,9 @@ var ofNever = map[Kind]writer{
 		return because(r, fmt.Sprintf("group %q needs %s on one node for each member; an idle cluster has room for %d of %d members", r.Group, Count(r.Each), r.Room, r.Members))
 	},
 	Neighbours: say("this job and the jobs on these GPUs do not accept each other as neighbours (pal_neighbours)"),
+	PerNode: func(r Reason) string {
+		return fmt.Sprintf("%s allows %s on each node", r.Cause, Counted(r.Members, "member", "members"))
+	},
 	SeveralModels: func(r Reason) string {
 		return fmt.Sprintf("at most %s of one GPU model", are(r.Free))
 	},
@@ -647,7 +655,7 @@ func outliers(r Reason) string {
 // ofFreeGPUs reports whether the reason says why the gang cannot use free GPUs. Other causes are
 // about nodes.
 func (r Reason) ofFreeGPUs() bool {
-	return slices.Contains([]Kind{WindowKeeps, Neighbours, MembersApart, SeveralModels}, r.Kind)
+	return slices.Contains([]Kind{WindowKeeps, Neighbours, MembersApart, SeveralModels, PerNode}, r.Kind)
 }
 
 // scattered explains why the gang cannot use the free GPUs.

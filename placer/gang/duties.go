@@ -165,7 +165,7 @@ func (g *Lifecycle) repairOrRequeue(w World) ([]Effect, bool) {
 	if r == nil || r.GivenUp.IsZero() {
 		said = append(said, g.log(Warn, "the gang is incomplete: requeueing the gang", "reason", why))
 	}
-	return append(said, g.stopFor(stopping{why: Requeued, drained: g.drained(w)}, r, w)...), false
+	return append(said, g.stopFor(stopping{why: Requeued, drained: lostMembers(g.Job, w)}, r, w)...), false
 }
 
 // haveEvaluated asks Nomad to evaluate the job if Nomad has stopped evaluating it. why is the

@@ -330,6 +330,9 @@ type World interface {
 	Allocs(cluster.JobKey) []*cluster.Alloc
 	// LastFailure returns the last failure of the job's present version, or nil if there is none.
 	LastFailure(*api.Job) *failure.Failure
+	// NodeLost reports whether the node of an allocation is down or disconnected, or was down when
+	// the allocation ended.
+	NodeLost(*cluster.Alloc) bool
 	// Holds returns the GPUs that the job holds, as indexes of the cluster's GPUs. GPUIDs converts
 	// indexes of GPUs to ids. Reserved reports whether a decision reserves GPUs for the job in this
 	// cycle.

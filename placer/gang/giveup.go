@@ -4,11 +4,13 @@
 package gang
 
 import (
+	"slices"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -52,30 +54,46 @@ func (g *known) forgive() {
 		return
 	}
 	own := *r
-	own.GivenUp, own.UserFailures, own.Outage = reason.Reason{}, 0, Outage{}
+	own.GivenUp = reason.Reason{}
+	own.forgetFailures()
 	g.Record = &own
 }
 
 // ownFailure returns the failure that the gang itself caused and that keeps it from running, or nil
-// if there is none.
+// if there is none. Members also fail because the gang lost another member.
 func (g *known) ownFailure(w World) *failure.Failure {
-	if f := w.LastFailure(g.Job); f != nil && f.Cause == failure.User && g.Record != nil {
+	if f := w.LastFailure(g.Job); f != nil && f.Cause == failure.User && g.Record != nil && !lostMembers(g.Job, w) {
 		return f
 	}
 	return nil
+}
+
+// lostMembers reports whether the gang lost members that did not fail: a drain, a user or Nomad
+// stopped them, or their node went down. The placer itself has stopped no member of this start yet.
+func lostMembers(job *api.Job, w World) bool {
+	return slices.ContainsFunc(w.Allocs(cluster.KeyOf(job)), func(a *cluster.Alloc) bool {
+		return a.PlacedFor(job) && (wasStopped(a) || w.NodeLost(a))
+	})
+}
+
+// wasStopped reports whether a member was told to stop before it failed. Nomad also tells a failed
+// member to stop when it replaces the member.
+func wasStopped(a *cluster.Alloc) bool {
+	return a.Desired != api.AllocDesiredStatusRun && (a.Client != api.AllocClientStatusFailed || a.Next == "" && wasKilled(a.Tasks))
 }
 
 // countFailure returns the record, in which it has counted the failure that keeps the gang from
 // running, at most one for each start. After too many failures the placer gives up. Nodes that go
 // down do not count, because other nodes are as good.
 func (g *memory) countFailure(w World) (*Record, []Effect) {
-	f := w.LastFailure(g.Job)
-	if f == nil || f.Cause == failure.Unknown || f.Reason == failure.NodeDown || g.Record == nil || g.Record.CountedFor == *g.Job.JobModifyIndex {
+	f, own := w.LastFailure(g.Job), g.ownFailure(w)
+	outage := f != nil && f.Cause == failure.Infrastructure && f.Reason != failure.NodeDown
+	if g.Record == nil || own == nil && !outage || g.Record.CountedFor == *g.Job.JobModifyIndex {
 		return g.Record, nil
 	}
 	r := *g.Record
 	r.CountedFor = *g.Job.JobModifyIndex
-	if f.Cause == failure.Infrastructure {
+	if outage {
 		said := g.countOutage(&r, f, w)
 		return &r, said
 	}
@@ -83,11 +101,75 @@ func (g *memory) countFailure(w World) (*Record, []Effect) {
 		r.UserFailures = 0
 	}
 	r.UserFailures++
-	if r.UserFailures <= retries(g.Job, w.Retries()) {
+	if f.At.Sub(f.Placed) >= failsAtOnce {
+		r.Doubt = Doubt{Start: *g.Job.JobModifyIndex, Until: w.Now().Add(lossSeenAfter), Cause: f.Reason}
 		return &r, nil
 	}
-	g.giveUp(&r, reason.Reason{Kind: reason.GaveUp, Tries: r.UserFailures, Cause: f.Reason})
-	return &r, []Effect{g.log(Warn, "giving up", "reason", r.GivenUp)}
+	return &r, g.giveUpAfter(&r, f.Reason, w)
+}
+
+// giveUpAfter gives up if the gang itself has failed too often.
+func (g *memory) giveUpAfter(r *Record, last string, w World) []Effect {
+	if r.UserFailures <= retries(g.Job, w.Retries()) {
+		return nil
+	}
+	g.giveUp(r, reason.Reason{Kind: reason.GaveUp, Tries: r.UserFailures, Cause: last})
+	return []Effect{g.log(Warn, "giving up", "reason", r.GivenUp)}
+}
+
+const (
+	// lossSeenAfter is the time in which Nomad marks a lost node as down: up to 30 s with Nomad's
+	// defaults, more in clusters of over 1,000 nodes. The other members fail before.
+	lossSeenAfter = time.Minute
+	// A program that fails within failsAtOnce does so by itself, because its nodes have just
+	// accepted its members.
+	failsAtOnce = 5 * time.Second
+)
+
+// Doubt is about the last failure in [Record.UserFailures]: it does not count if a node of the gang
+// turns out to be down. Until then the placer tries the gang again, but does not give it up.
+type Doubt struct {
+	Start uint64    `json:"start"` // the JobModifyIndex of the start that failed
+	Until time.Time `json:"until"`
+	Cause string    `json:"cause"`
+}
+
+// InDoubt returns a reason if the gang has failed too often to be tried again, but the last failure
+// may not count. most is the number of retries that the configuration allows.
+func (g *known) InDoubt(most int) reason.Reason {
+	if g.Record == nil || len(g.Pins.Groups) == 0 {
+		return reason.Reason{}
+	}
+	return g.Record.inDoubt(g.Job, most)
+}
+
+func (r *Record) inDoubt(job *api.Job, most int) reason.Reason {
+	if r.Doubt == (Doubt{}) || r.UserFailures <= retries(job, most) {
+		return reason.Reason{}
+	}
+	return reason.Reason{Kind: reason.InDoubt, Tries: r.UserFailures, Until: r.Doubt.Until, Cause: r.Doubt.Cause}
+}
+
+// resolveDoubt finds out whether the last failure counts.
+func (g *Lifecycle) resolveDoubt(w World) ([]Effect, bool) {
+	if g.Record == nil || g.Record.Doubt == (Doubt{}) || len(g.Pins.Groups) == 0 {
+		return nothing()
+	}
+	r := *g.Record
+	d := r.Doubt
+	r.Doubt = Doubt{}
+	switch {
+	case !w.Now().Before(d.Until):
+		if said := g.giveUpAfter(&r, d.Cause, w); said != nil {
+			return append(said, WriteRecord{r}), false
+		}
+	case slices.ContainsFunc(w.Allocs(g.Key), func(a *cluster.Alloc) bool { return a.CreateIndex > d.Start && w.NodeLost(a) }):
+		r.UserFailures--
+	default:
+		return nothing()
+	}
+	g.Record = &r
+	return []Effect{SaveRecord{r}}, true
 }
 
 // retries returns how often the placer tries the gang on other GPUs after failures that the gang

@@ -269,7 +269,7 @@ func (g *Lifecycle) Quiet(b Book) bool {
 			len(b.Unanswered(g.Job)) == 0 && !g.MayHaveOverwritten() && g.PastKnown() && !cluster.Dead(g.Job) && g.eligible.IsZero()
 	}
 	return g.Nomad == Running && g.Control.Release == nil && !g.Misplaced && !g.LeftOutBeside && g.Queued && g.Placed && g.Target == nil && !g.overwrote &&
-		g.stumbled == "" && g.Record != nil && !g.Unsaved && !g.Record.Ready.IsZero() && g.Record.JobModifyIndex == *g.Job.JobModifyIndex &&
+		g.stumbled == "" && g.Record != nil && g.Record.Doubt == (Doubt{}) && !g.Unsaved && !g.Record.Ready.IsZero() && g.Record.JobModifyIndex == *g.Job.JobModifyIndex &&
 		(g.canariesDone == *g.Job.JobModifyIndex || !WantsCanaries(g.Observed))
 }
 

@@ -94,16 +94,15 @@ func (g *Lifecycle) requeueLost(w World) ([]Effect, bool) {
 	if !r.GivenUp.IsZero() { // the placer does nothing more for the job
 		return append(said, WriteRecord{*r}), false
 	}
+	if doubt := r.inDoubt(g.Job, w.Retries()); !doubt.IsZero() { // the job stays dead in Nomad if the placer gives it up
+		if g.SetTrouble(doubt); r == g.Record {
+			return nil, false
+		}
+		return append(said, WriteRecord{*r}), false
+	}
 	out := []Effect{g.log(Warn, "the gang was lost: requeueing the gang", "reason", why)}
 	out = append(out, g.dequeue()...) // the gang joins the queue again, to avoid the place where it failed
-	return append(out, g.stopFor(stopping{why: Requeued, drained: g.drained(w)}, r, w)...), false
-}
-
-// drained reports whether the gang has lost members because of a drain or because their node went
-// down, and not because they failed.
-func (g *Observed) drained(w World) bool {
-	f := w.LastFailure(g.Job)
-	return f == nil && (g.Nomad == Lost || g.LeftOut) || f != nil && (f.Reason == failure.NodeDown || f.Reason == failure.BeingStopped)
+	return append(out, g.stopFor(stopping{why: Requeued, drained: lostMembers(g.Job, w)}, r, w)...), false
 }
 
 // placeStopped asks Nomad to place the stopped members of a dead job again. placeStopped does so at

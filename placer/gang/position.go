@@ -203,6 +203,7 @@ func (g *memory) startOver(at time.Time) {
 	r := *g.Record
 	r.Submitted = at
 	r.Attained, r.Done, r.Waited, r.Stopped, r.StoppedWhy, r.StoppedFor = 0, 0, 0, time.Time{}, reason.Reason{}, ""
-	r.UserFailures, r.Outage, r.GivenUp = 0, Outage{}, reason.Reason{}
+	r.GivenUp = reason.Reason{}
+	r.forgetFailures()
 	g.Record, g.edited = &r, g.edited || g.Queued
 }

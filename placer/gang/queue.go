@@ -105,7 +105,7 @@ func (g *known) NewRecord(now time.Time, d pal.Decision, note Note) Record {
 		Mode: g.Request.Mode, Decision: d, Note: note,
 	}
 	if g.Record != nil && len(g.Pins.Groups) > 0 {
-		r.UserFailures, r.Outage = g.Record.UserFailures, g.Record.Outage
+		r.UserFailures, r.Doubt, r.Outage = g.Record.UserFailures, g.Record.Doubt, g.Record.Outage
 	}
 	r.Waited = max(0, now.Sub(g.WaitsSince()))
 	if had := g.ran(); had != nil && had.Attained > 0 {

@@ -44,6 +44,7 @@ type Record struct {
 	// placer does not retry the gang.
 	UserFailures int           `json:"user_failures,omitempty"`
 	GivenUp      reason.Reason `json:"given_up,omitzero"`
+	Doubt        Doubt         `json:"doubt,omitzero"`
 	// Outage describes the failures that the infrastructure caused.
 	Outage Outage `json:"outage,omitzero"`
 	// CountedFor is the JobModifyIndex of the start whose failure is counted in UserFailures or
@@ -69,6 +70,9 @@ type Record struct {
 	// limit.
 	MembersOmitted int `json:"members_omitted,omitempty"`
 }
+
+// forgetFailures makes the record that of a gang that has never failed.
+func (r *Record) forgetFailures() { r.UserFailures, r.Doubt, r.Outage = 0, Doubt{}, Outage{} }
 
 // Note is additional information in a record.
 type Note string

@@ -162,7 +162,7 @@ func (g *Lifecycle) restorePins(w World) ([]Effect, bool) {
 	if same && fitsRange(g.Job, pins) && !mixed && !forbidden && !gone {
 		if g.Record != nil && SpecText(rewrite.Author(had)) != SpecText(rewrite.Author(g.Job)) {
 			r := *g.Record
-			r.UserFailures, r.Outage = 0, Outage{} // the author may have fixed the failure
+			r.forgetFailures() // the author may have fixed the failure
 			g.Record = &r
 		}
 		es, on := g.repin(ToRestore, pins, w)

@@ -127,7 +127,15 @@ func (s *story) world(d *datadriven.TestData) string {
 			}
 			s.w.now = s.w.now.Add(by)
 		case a.Key == "failure":
-			s.w.failure = &failure.Failure{Cause: map[string]failure.Cause{"user": failure.User, "infrastructure": failure.Infrastructure, "unknown": failure.Unknown}[value], Reason: "exit code 1", Node: "n2", At: s.w.now}
+			s.w.failure = &failure.Failure{Cause: map[string]failure.Cause{"user": failure.User, "infrastructure": failure.Infrastructure, "unknown": failure.Unknown}[value], Reason: "exit code 1", Node: "n2", At: s.w.now, Placed: s.w.now}
+		case a.Key == "after":
+			ran, err := time.ParseDuration(value)
+			if err != nil {
+				d.Fatalf(s.t, "%v", err)
+			}
+			s.w.failure.Placed = s.w.failure.At.Add(-ran)
+		case a.Key == "lost":
+			s.w.lost = value
 		case a.Key == "healthy":
 			s.w.failure = nil
 		case a.Key == "holds":
@@ -457,6 +465,9 @@ func recorded(r Record) string {
 	}
 	if r.UserFailures > 0 {
 		said = append(said, fmt.Sprintf("%d failures", r.UserFailures))
+	}
+	if r.Doubt != (Doubt{}) {
+		said = append(said, "the last one in doubt")
 	}
 	if n := r.Outage.Failures; n > 0 {
 		said = append(said, fmt.Sprintf("lost %d times", n))

@@ -33,6 +33,7 @@ var (
 	dutyPosition   = duty{say: "find the gang's place in the queue, and whether the author has started the job again", do: (*Lifecycle).findPosition, to: []State{Waiting}, common: true}
 	dutyFinished   = duty{say: "stop the job if its members finished in an earlier version of the job", do: (*Lifecycle).stopFinished, always: true, to: []State{Rejected}}
 	atWorkFinished = duty{say: dutyFinished.say, do: (*Lifecycle).stopFinished, always: true}
+	dutyDoubt      = duty{say: "decide whether the program's last failure counts, or follows from the loss of a node", do: (*Lifecycle).resolveDoubt, always: true, to: []State{Failed}}
 	dutyPending    = duty{say: "if Nomad reports the job as dead, ask Nomad to evaluate the job again", do: (*Lifecycle).keepPending}
 	dutyRequeue    = duty{say: "requeue the gang if a user has requested this (nomad-pal requeue) since the gang was placed", do: (*Lifecycle).requeueAsked, always: true, registers: true, to: []State{Stopping}}
 	dutyUndo       = duty{say: "if a placer overwrote a change that the author made, make that change again: stop or purge the job, or restore the author's version", do: (*Lifecycle).undo, to: []State{Waiting, Starting, Running, Resubmitted, Ended}, common: true}
@@ -42,20 +43,20 @@ var (
 // reads the records of earlier placers comes first, because the other duties depend on these
 // records. The next duties restore overwritten changes, before any other duty registers the job.
 var duties = map[State][]duty{
-	Waiting:    {dutyRecord, dutyPosition, dutyUndo, dutyFinished, dutyPending},
+	Waiting:    {dutyRecord, dutyPosition, dutyUndo, dutyDoubt, dutyFinished, dutyPending},
 	Committing: {dutyRecord, dutyPosition, dutyUndo, dutyFinished},
 	Completing: {dutyRecord, dutyPosition, dutyUndo, dutyFinished},
 	Rejected:   {dutyRecord, dutyPosition, dutyUndo, dutyFinished},
 	Failed:     {dutyRecord, dutyPosition, dutyUndo},
 	Starting: {
 		dutyRecord, dutyPosition, dutyUndo,
-		atWorkFinished, dutyRequeue,
+		dutyDoubt, atWorkFinished, dutyRequeue,
 		{say: "record the decision if the members take long to start", do: (*Lifecycle).saveSlow},
 		{say: "add the gate if the author now requests more members (nomad job scale) than the pins have GPUs for; the gang keeps running until all members fit", do: (*Lifecycle).askAgain, registers: true, to: []State{Resubmitted}},
 		{say: "if the gang stays incomplete: give the missing members other nodes, continue without the missing members, requeue the gang, or ask Nomad to evaluate the job", do: (*Lifecycle).repairOrRequeue, registers: true, to: []State{Stopping, Completing, Running, Failed}},
 	},
 	Running: {
-		dutyRecord, dutyPosition, dutyUndo, atWorkFinished, dutyRequeue,
+		dutyRecord, dutyPosition, dutyUndo, dutyDoubt, atWorkFinished, dutyRequeue,
 		{say: "make room for canaries", do: (*Lifecycle).makeCanaryRoom, registers: true, to: []State{Starting}},
 		{say: "requeue the gang if Nomad gave it other GPUs", do: (*Lifecycle).requeueMisplaced, always: true, registers: true, to: []State{Stopping}},
 		{say: "if a drain stopped members without GPUs, ask Nomad to replace them", do: (*Lifecycle).placeLeftOut},
@@ -65,7 +66,7 @@ var duties = map[State][]duty{
 	Stopping:    {dutyRecord, dutyPosition, dutyUndo, {say: "stop the members, unless an earlier placer crashed before it stopped any of them", do: (*Lifecycle).stopOrGoOn, to: []State{Starting, Running}}},
 	Resubmitted: {dutyRecord, dutyPosition, dutyUndo, {say: "restore the pins; if the job now requests other GPUs, ask the queue for room, and requeue the gang if a member is missing", do: (*Lifecycle).restorePins, registers: true, to: []State{Starting, Running, Native}}},
 	Ended:       {dutyUndo},
-	Lost:        {dutyRecord, dutyPosition, dutyUndo, {say: "requeue the gang, give up on it, or ask Nomad to place the stopped members again", do: (*Lifecycle).requeueLost, registers: true, to: []State{Completing, Failed}}},
+	Lost:        {dutyRecord, dutyPosition, dutyUndo, dutyDoubt, {say: "requeue the gang, give up on it, or ask Nomad to place the stopped members again", do: (*Lifecycle).requeueLost, registers: true, to: []State{Completing, Failed}}},
 }
 
 // elsewhere has one handler for each event, which applies if [own] has no handler for the event in

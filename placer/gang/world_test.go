@@ -24,6 +24,7 @@ type fakeWorld struct {
 	now      time.Time
 	retries  int
 	failure  *failure.Failure
+	lost     string // the id of a node that is lost
 	holds    []int
 	reserved bool
 	others   []string // GPUs that other jobs hold
@@ -57,9 +58,12 @@ func (w *fakeWorld) RestartCost() time.Duration               { return time.Minu
 func (w *fakeWorld) Policy() string                           { return "pal" }
 func (w *fakeWorld) Allocs(k cluster.JobKey) []*cluster.Alloc { return w.state.AllocsOf(k) }
 func (w *fakeWorld) LastFailure(*api.Job) *failure.Failure    { return w.failure }
-func (w *fakeWorld) Holds(cluster.JobKey) []int               { return w.holds }
-func (w *fakeWorld) Forbids(*api.Job, []*cluster.Alloc) bool  { return false }
-func (w *fakeWorld) Reserved(cluster.JobKey) bool             { return w.reserved }
+func (w *fakeWorld) NodeLost(a *cluster.Alloc) bool {
+	return a.Client == api.AllocClientStatusLost || w.lost != "" && a.Node == w.lost
+}
+func (w *fakeWorld) Holds(cluster.JobKey) []int              { return w.holds }
+func (w *fakeWorld) Forbids(*api.Job, []*cluster.Alloc) bool { return false }
+func (w *fakeWorld) Reserved(cluster.JobKey) bool            { return w.reserved }
 func (w *fakeWorld) OthersHold(_ cluster.JobKey, gpus []string) bool {
 	return slices.ContainsFunc(gpus, func(id string) bool { return slices.Contains(w.others, id) })
 }

@@ -35,13 +35,15 @@ type outage struct {
 // outages holds the outages by their cause.
 type outages map[string]*outage
 
-// DelayRetries keeps gangs out of the queue whose next try is not due.
+// DelayRetries keeps gangs out of the queue whose next try is not due, or that may be given up.
 func DelayRetries(m *Model) {
 	m.Outages = outages{}
 	for _, t := range m.Sorted() {
 		o := t.Outage()
 		waits := t.Nomad == gang.Waiting
 		switch {
+		case waits && !t.InDoubt(m.Cfg.Retries).IsZero():
+			t.waitFor(t.InDoubt(m.Cfg.Retries))
 		case o.Failures == 0:
 		case o.Cause == "" && waits:
 			t.delay(o.RetryAt(), m.Time)

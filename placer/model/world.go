@@ -50,18 +50,34 @@ func (w world) OthersHold(k cluster.JobKey, gpus []string) bool {
 }
 
 // LastFailure returns the newest failure of a member that Nomad has not replaced, or nil if there
-// is none. The member must have run this version of the job or a later one. A failed member of a
+// is none. A failure of the infrastructure comes before failures of the program, because programs
+// also fail when another member does. The member must have run this version of the job or a later one. A failed member of a
 // service counts until Nomad replaces the member, even if the job changes.
 func (w world) LastFailure(job *api.Job) (last *failure.Failure) {
 	for _, f := range w.failuresOf(cluster.KeyOf(job)) {
 		if a := w.State.Allocs[f.Alloc]; a == nil || !failedAsItIs(job, a) {
 			continue
 		}
-		if last == nil || cmp.Or(cmp.Compare(f.Index, last.Index), cmp.Compare(f.Alloc, last.Alloc)) > 0 {
+		if last == nil || cmp.Or(infrastructure(f)-infrastructure(*last), cmp.Compare(f.Index, last.Index), cmp.Compare(f.Alloc, last.Alloc)) > 0 {
 			last = &f
 		}
 	}
 	return last
+}
+
+func infrastructure(f failure.Failure) int {
+	if f.Cause == failure.Infrastructure {
+		return 1
+	}
+	return 0
+}
+
+func (w world) NodeLost(a *cluster.Alloc) bool {
+	if a.Client == api.AllocClientStatusLost || a.Client == api.AllocClientStatusUnknown {
+		return true
+	}
+	n := w.State.Nodes[a.Node]
+	return n != nil && (n.Status == api.NodeStatusDown || n.Status == api.NodeStatusDisconnected)
 }
 
 // failedAsItIs reports whether an allocation failed when it ran the current version of the job.

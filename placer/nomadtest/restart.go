@@ -41,11 +41,14 @@ func (s *Server) restart(id string) (any, error) {
 }
 
 // Finish makes the tasks of a running allocation succeed.
-func (s *Server) Finish(id string) {
+func (s *Server) Finish(id string) { s.Exit(id, 0) }
+
+// Exit makes the tasks of a running allocation end with an exit code.
+func (s *Server) Exit(id string, code int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if a := s.allocs[id]; a != nil {
-		s.tasksEnded(a, a.run, 0)
+		s.tasksEnded(a, a.run, code)
 	}
 }
 

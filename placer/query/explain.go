@@ -281,7 +281,7 @@ func (s *Snapshot) explainFromState(k cluster.JobKey) (e *Explanation, st gang.O
 		if t != nil && !t.GaveUp().IsZero() {
 			e.State, e.Reason = gang.Failed, t.GaveUp()
 		}
-		if st.Nomad == gang.Starting && t != nil {
+		if (st.Nomad == gang.Starting || st.Nomad == gang.Lost) && t != nil {
 			e.Reason = e.Reason.And(t.Trouble())
 		}
 		e.Reason = s.tooLarge(t).Or(model.CanariesRun(st)).Or(e.Reason)
