@@ -364,6 +364,9 @@ func whyNot(c *Cluster, g Gang, p Policy, n Candidates) (impossible bool, why re
 		if g.StaysApart() && tooLarge(c, g.together()).IsZero() {
 			large = large.Over(reason.Reason{Kind: reason.MembersApart})
 		}
+		if limit := g.limitOf(large.Group); !limit.IsZero() && tooLarge(c, g.unlimited()).IsZero() {
+			large = large.Over(limit)
+		}
 		return true, large
 	}
 	why.Free, why.Used = n.Free, n.Used()
@@ -389,6 +392,9 @@ func Unusable(c *Cluster, g Gang) reason.Reason {
 	if most := mostOfOneModel(c, g); most < demand {
 		return reason.Reason{Kind: reason.SeveralModels, Free: most}
 	}
+	if limit := limited(c, g); !limit.IsZero() {
+		return limit
+	}
 	switch {
 	case g.Sharing == nil || c.takesFree(g) >= demand:
 		return reason.Reason{}
@@ -396,6 +402,46 @@ func Unusable(c *Cluster, g Gang) reason.Reason {
 		return reason.Reason{Kind: reason.MembersApart}
 	}
 	return reason.Reason{Kind: reason.Neighbours}
+}
+
+// limited returns the limit on the members per node because of which a member set does not fit on
+// the free GPUs. If no limit is the cause, limited returns the zero reason.
+func limited(c *Cluster, g Gang) reason.Reason {
+	for _, set := range g.MemberSets {
+		if set.Need.PerNode == 0 {
+			continue
+		}
+		within, free := 0, 0
+		for gi := range c.groups {
+			if set.Eligible == nil || set.Eligible[gi] {
+				n := c.mostOf(int32(gi), &g, int(c.avail[gi]))
+				within, free = within+set.in(n), free+n
+			}
+		}
+		if within < set.Members && free >= set.Members*set.GPUs {
+			return g.limitOf(set.Name)
+		}
+	}
+	return reason.Reason{}
+}
+
+// limitOf returns what limits the members per node of a set, or the zero reason.
+func (g *Gang) limitOf(set string) reason.Reason {
+	i := slices.IndexFunc(g.MemberSets, func(s MemberSet) bool { return s.Name == set && s.Limit != "" })
+	if i < 0 {
+		return reason.Reason{}
+	}
+	return reason.Reason{Kind: reason.PerNode, Cause: g.MemberSets[i].Limit, Members: g.MemberSets[i].Need.PerNode}
+}
+
+// unlimited returns the gang without limits on the members per node.
+func (g *Gang) unlimited() Gang {
+	free := *g
+	free.MemberSets = slices.Clone(g.MemberSets)
+	for i := range free.MemberSets {
+		free.MemberSets[i].Need.PerNode = 0
+	}
+	return free
 }
 
 // mostOfOneModel returns the largest number of free GPUs of one model that the gang could use. For

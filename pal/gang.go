@@ -40,6 +40,8 @@ type MemberSet struct {
 	Members int    // allocations
 	GPUs    int    // per member, all on one node, from one device group
 	Need    Resources
+	// Limit names what limits the members on a node to Need.PerNode, such as a static port.
+	Limit string
 	// Eligible says, for each device group of the cluster (see [Cluster.Groups]), whether the group
 	// can serve a member. If Eligible is nil, all groups can.
 	Eligible []bool

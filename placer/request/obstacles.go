@@ -69,7 +69,7 @@ func (v *View) Obstacles(job *api.Job, sparing pal.AppClass) []Obstacle {
 				return []Lack{l}
 			}
 			used := inUse[v.Nodes[i].ID]
-			if l, is := firstPort(LackFreePort, ports, func(port int) bool { return used[port] }); is {
+			if l, is := firstPort(LackFreePort, ports, func(port int) bool { return used[port] >= addresses(v.Nodes[i]) }); is {
 				return []Lack{l}
 			}
 			return nil
@@ -219,22 +219,22 @@ func staticPorts(g *api.TaskGroup) map[string]int {
 	return ports
 }
 
-// portsInUse returns, for each node, the host ports that other jobs use. portsInUse returns nil if
-// n, the number of requested ports, is 0.
-func (v *View) portsInUse(job cluster.JobKey, n int) map[string]map[int]bool {
+// portsInUse returns, for each node, on how many addresses other jobs use each host port. portsInUse
+// returns nil if n, the number of requested ports, is 0.
+func (v *View) portsInUse(job cluster.JobKey, n int) map[string]map[int]int {
 	if n == 0 {
 		return nil
 	}
-	inUse := map[string]map[int]bool{}
+	inUse := map[string]map[int]int{}
 	for _, a := range v.State.Allocs {
 		if len(a.Ports) == 0 || a.Job == job || !a.Live() {
 			continue
 		}
 		if inUse[a.Node] == nil {
-			inUse[a.Node] = map[int]bool{}
+			inUse[a.Node] = map[int]int{}
 		}
 		for _, p := range a.Ports {
-			inUse[a.Node][p] = true
+			inUse[a.Node][p]++
 		}
 	}
 	return inUse

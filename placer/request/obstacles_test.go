@@ -6,6 +6,7 @@ package request
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -178,5 +179,58 @@ func TestObstaclesOfUse(t *testing.T) {
 	v.Cluster.SetFree(0, pal.Resources{})
 	if got := v.Obstacles(job, ""); len(got) != 1 || got[0].What != "less than 100 MHz of CPU are free" || !got[0].Now {
 		t.Errorf("CPU: %+v", got)
+	}
+}
+
+// Each address of a node has a static port once. A gang that has no room because of its port, or
+// because its members need hosts of their own, says so, also while other GPUs are in use.
+func TestMembersPerNode(t *testing.T) {
+	port := func(j *api.Job) {
+		j.TaskGroups[0].Networks = []*api.NetworkResource{{ReservedPorts: []api.Port{{Label: "dist", Value: 29500}}}}
+	}
+	hosts := func(j *api.Job) {
+		j.Constraints = append(j.Constraints, &api.Constraint{Operand: api.ConstraintDistinctHosts})
+	}
+	for _, c := range []struct {
+		name      string
+		addresses []string
+		limit     func(*api.Job)
+		members   int
+		says      string // "" if the gang fits
+	}{
+		{"one on each", []string{"10.0.0.1"}, port, 2, ""},
+		{"more than nodes", []string{"10.0.0.1"}, port, 3, "an idle cluster has room for 2 of 3 members: static port 29500 (dist) allows 1 member on each node"},
+		{"two addresses", []string{"10.0.0.1", "fd00::1"}, port, 4, ""},
+		{"two addresses, one of them named twice", []string{"10.0.0.1", "10.0.0.1"}, port, 3, "static port 29500 (dist) allows 1 member on each node"},
+		{"no address known", nil, port, 3, "static port 29500 (dist) allows 1 member on each node"},
+		{"distinct hosts", []string{"10.0.0.1", "fd00::1"}, hosts, 3, "distinct_hosts allows 1 member on each node"},
+		{"the GPUs are the reason", []string{"10.0.0.1"}, port, 100, "needs 100 GPUs; the cluster has"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := world(2)
+			for id, n := range s.Nodes {
+				own, r := *n, *n.NodeResources
+				r.Networks = nil
+				for _, ip := range c.addresses {
+					r.Networks = append(r.Networks, &api.NetworkResource{IP: ip})
+				}
+				own.NodeResources, own.ModifyIndex = &r, n.ModifyIndex+1
+				s.Nodes[id] = &own
+			}
+			job := addJob(t, s, clustertest.Jobspec("j", c.members, 1, ""), 1)
+			c.limit(job)
+			v := view(t, s)
+			r, err := v.Request(job)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, fits := pal.Place(v.Cluster, r.Gang, pal.Policy{Name: pal.PAL})
+			if fits != (c.says == "") {
+				t.Errorf("fits: %v", fits)
+			}
+			if _, why := pal.WhyNot(v.Cluster, r.Gang); !fits && (!strings.Contains(why.String(), c.says) || strings.Contains(why.String(), "port") != strings.Contains(c.says, "port")) {
+				t.Errorf("says: %s", why)
+			}
+		})
 	}
 }

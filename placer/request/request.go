@@ -110,8 +110,9 @@ func (v *View) Request(job *api.Job) (Request, error) {
 		}
 		// A group whose members have all finished also gets a member set, so that each member set
 		// keeps its number.
+		need, limit := v.needWithin(author, g)
 		set := pal.MemberSet{
-			Name: *g.Name, Members: max(0, r.membersOf(g)-v.finished(job, *g.Name)), GPUs: a.gpus, Need: v.needWithin(author, g),
+			Name: *g.Name, Members: max(0, r.membersOf(g)-v.finished(job, *g.Name)), GPUs: a.gpus, Need: need, Limit: limit,
 		}
 		if set.Members > 0 { // a group without members must not restrict the other groups
 			e := v.eligible(author, a)
@@ -409,17 +410,44 @@ func (v *View) finished(job *api.Job, group string) int {
 	return n
 }
 
-// needWithin returns [cluster.Need], with at most one member per node if distinct_hosts, static
-// ports, or several parts of GPUs per member require this.
-func (v *View) needWithin(job *api.Job, g *api.TaskGroup) pal.Resources {
-	need := cluster.Need(g)
+// needWithin returns [cluster.Need], with the maximum number of members per node and what limits it:
+// distinct_hosts, static ports, or several parts of GPUs per member. Each address of a node has each
+// port once.
+func (v *View) needWithin(job *api.Job, g *api.TaskGroup) (need pal.Resources, limit string) {
+	need = cluster.Need(g)
+	ports := staticPorts(g)
 	switch {
-	case distinctHosts(job.Constraints) || distinctHosts(g.Constraints) || len(staticPorts(g)) > 0:
-		need.PerNode = 1
-	case rewrite.AsksParts(g) && rewrite.GPUsPerMember(g) > 1:
-		need.PerNode = 1 // Nomad would mix up the parts of two such members on one node
+	case distinctHosts(job.Constraints) || distinctHosts(g.Constraints):
+		need.PerNode, limit = 1, api.ConstraintDistinctHosts
+	case rewrite.AsksParts(g) && rewrite.GPUsPerMember(g) > 1: // Nomad would mix up the parts of two such members on one node
+		need.PerNode, limit = 1, "Nomad"
+	case len(ports) > 0:
+		first, _ := firstPort(LackFreePort, ports, func(int) bool { return true })
+		need.PerNode, limit = v.fewestAddresses(), fmt.Sprintf("static port %d (%s)", first.Need, first.Name)
 	}
-	return need
+	return need, limit
+}
+
+// fewestAddresses returns the smallest number of addresses of a node.
+func (v *View) fewestAddresses() int {
+	if len(v.Nodes) == 0 {
+		return 1
+	}
+	return addresses(slices.MinFunc(v.Nodes, func(a, b *api.Node) int { return addresses(a) - addresses(b) }))
+}
+
+// addresses returns how many addresses a node has in its default network. Nomad does not list the
+// addresses of other host networks.
+func addresses(n *api.Node) int {
+	all := map[string]bool{}
+	if n.NodeResources != nil {
+		for _, network := range n.NodeResources.Networks {
+			if network != nil && network.IP != "" {
+				all[network.IP] = true
+			}
+		}
+	}
+	return max(1, len(all))
 }
 
 func distinctHosts(cs []*api.Constraint) bool {
