@@ -63,6 +63,7 @@ job "ranks" {
         image        = var.image
         command      = "bash"
         args         = ["${NOMAD_TASK_DIR}/start.sh"]
+        init         = true # without it, a container ignores signals until its program handles them
         network_mode = "host" # each rank connects with each other rank, on ports that NCCL or gloo choose
         ipc_mode     = "host" # ranks of a node share memory; Nomad's docker plugin must allow this mode
         devices      = var.hca == "" ? [] : [{ host_path = "/dev/infiniband" }]
@@ -81,7 +82,7 @@ job "ranks" {
         RANK               = "${NOMAD_ALLOC_INDEX}"
         LOCAL_RANK         = "0" # a rank sees only its own GPU
         WORLD_SIZE         = var.ranks
-        CHECKPOINT         = "/shared/${NOMAD_JOB_NAME}.pt"
+        CHECKPOINT         = "/shared/${NOMAD_NAMESPACE}-${NOMAD_JOB_NAME}.pt"
         CHECKPOINT_EVERY   = "3600" # seconds
         NCCL_SOCKET_IFNAME = var.network
         GLOO_SOCKET_IFNAME = var.network

@@ -61,6 +61,7 @@ job "torchrun" {
         image        = var.image
         command      = "bash"
         args         = ["${NOMAD_TASK_DIR}/start.sh"]
+        init         = true
         network_mode = "host"
         shm_size     = 17179869184 # 16 GiB, for NCCL and data loaders
         devices      = var.hca == "" ? [] : [{ host_path = "/dev/infiniband" }]
@@ -77,7 +78,7 @@ job "torchrun" {
       }
 
       env {
-        CHECKPOINT         = "/shared/${NOMAD_JOB_NAME}.pt"
+        CHECKPOINT         = "/shared/${NOMAD_NAMESPACE}-${NOMAD_JOB_NAME}.pt"
         CHECKPOINT_EVERY   = "3600"
         NCCL_SOCKET_IFNAME = var.network
         GLOO_SOCKET_IFNAME = var.network

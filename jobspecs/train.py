@@ -61,27 +61,39 @@ def write(path, to):
     os.replace(path + ".new", path)
 
 
+def read(path, device):
+    try:
+        return torch.load(path, map_location=device)
+    except Exception as e:
+        sys.exit(f"cannot read the checkpoint {path} (to train from the start, delete it): {e}")
+
+
 def main():
-    for name in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):  # SIGUSR1 comes through mpirun
-        signal.signal(name, stop)
+    if RANK == 0:
+        open(CHECKPOINT + ".new", "ab").close()  # fails now, not at the first checkpoint
     device = "cpu"
     if BACKEND == "nccl":
         device = f"cuda:{LOCAL}"
         torch.cuda.set_device(device)
     if SIZE > 1:
         dist.init_process_group(BACKEND, rank=RANK, world_size=SIZE)
+    # Until here a signal ends the process at once: there is nothing to save, and other ranks may never come.
+    for name in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):  # SIGUSR1 comes through mpirun
+        signal.signal(name, stop)
     torch.manual_seed(0)
     model = Model().to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     first = 1
     if os.path.exists(CHECKPOINT):
-        state = torch.load(CHECKPOINT, map_location=device)
+        state = read(CHECKPOINT, device)
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         first = state["step"] + 1
     parallel = model if SIZE == 1 else DistributedDataParallel(model)
     if RANK == 0:
         print(f"{SIZE} ranks, {BACKEND}: runs from step {first} of {STEPS}", flush=True)
+        if first > STEPS:
+            print(f"nothing to do: {CHECKPOINT} is after step {first - 1}; to train from the start, delete it", flush=True)
     saved = time.monotonic()
     stop_now = False
     for step in range(first, STEPS + 1):

@@ -6,6 +6,7 @@ package jobspecs
 import (
 	"bufio"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/nomad-pal/nomad-pal/internal/guard"
 )
@@ -64,5 +66,57 @@ func TestTrainProgram(t *testing.T) {
 	end := func(text []byte) string { return string(text)[strings.LastIndex(string(text), "step 60 of"):] }
 	if end(text) != end(whole) {
 		t.Errorf("stopped: %q, not stopped: %q", end(text), end(whole))
+	}
+}
+
+// What goes wrong with a training shows in its first seconds, with the file to look at. A signal ends
+// a rank at once while it waits for the others, which may never come.
+func TestTrainProgramSaysWhatIsWrong(t *testing.T) {
+	const python = "/usr/bin/python3"
+	if exec.Command(python, "-c", "import torch").Run() != nil {
+		t.Skip("needs Debian's python3-torch: apt-get install python3-torch")
+	}
+	dir := t.TempDir()
+	broken, whole := filepath.Join(dir, "broken.pt"), filepath.Join(dir, "whole.pt")
+	if err := os.WriteFile(broken, []byte("PK\003\004half"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	train := func(env ...string) *exec.Cmd {
+		cmd := exec.Command(python, "train.py")
+		cmd.Env = append(append(os.Environ(), "BACKEND=gloo", "STEPS=2"), env...)
+		return cmd
+	}
+	for _, c := range []struct {
+		name, checkpoint, says string
+		fails                  bool
+	}{
+		{"no such directory", filepath.Join(dir, "missing", "a.pt"), filepath.Join(dir, "missing", "a.pt"), true},
+		{"a broken checkpoint", broken, "cannot read the checkpoint " + broken, true},
+		{"a first run", whole, "checkpoint after step 2", false},
+		{"a second run", whole, "nothing to do: " + whole, false},
+	} {
+		out, err := train("CHECKPOINT=" + c.checkpoint).CombinedOutput()
+		if (err != nil) != c.fails || !strings.Contains(string(out), c.says) || c.fails && strings.Contains(string(out), "step 1 of") {
+			t.Errorf("%s: %v\n%s", c.name, err, out)
+		}
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections and never answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	_, port, _ := net.SplitHostPort(listener.Addr().String())
+	waits := train("CHECKPOINT="+filepath.Join(dir, "b.pt"), "RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT="+port)
+	if err := waits.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := listener.Accept(); err != nil { // it has imported PyTorch
+		t.Fatal(err)
+	}
+	_ = waits.Process.Signal(syscall.SIGTERM)
+	defer time.AfterFunc(time.Minute, func() { _ = waits.Process.Kill() }).Stop()
+	_ = waits.Wait() // the state is checked
+	if state, _ := waits.ProcessState.Sys().(syscall.WaitStatus); state.Signal() != syscall.SIGTERM {
+		t.Errorf("it ends with %v", waits.ProcessState)
 	}
 }
