@@ -34,10 +34,6 @@ replay-foresee: build ## Print what the simulator predicts for the runs of make 
 replay-report: ## Draw bench/results/replay-runs.json.gz as a page with plots (build/replay.html) and as SVG (build/plots)
 	go run ./bench/cmd/replay -from bench/results/replay.json -html build/replay.html -svg build/plots
 
-.PHONY: services-bench
-services-bench: build nomad ## Measure a service of three replicas on two real clusters, plain Nomad and the placer: a lost node, a rolling update, a canary (10 minutes); writes bench/results/services.json
-	$(BIN)/services -nomad $$(cat build/nomad.path) -bin $(BIN) $(SERVICES_ARGS)
-
 .PHONY: scale
 scale: build nomad $(BIN)/simnodes $(BIN)/rank-driver ## Measure a real server with 100 to 10,000 simulated nodes, with 16 real clients, and with 16 nodes of Slurm if it is installed (apt-get install slurm-wlm munge; SCALE_ARGS='-nodes 100'); writes bench/results/scale.json
 	$(BIN)/scale -nomad $$(cat build/nomad.path) -bin $(BIN) $(SCALE_ARGS)
