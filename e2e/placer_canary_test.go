@@ -24,7 +24,6 @@ func TestPlacerCanaries(t *testing.T) {
 	b.tellLong([]scene{
 		{"promoted by itself", "", testCanaryAuto},
 		{"fails, and Nomad reverts it", "", testCanaryReverted},
-		{"pinned to GPUs", "", testCanaryPinnedToGPUs},
 	})
 }
 
@@ -224,22 +223,6 @@ func testCanaryReverted(t *testing.T, b *bed) {
 	b.purge("back")
 }
 
-// A service pinned to single GPUs: the pins grow by the canary's.
-func testCanaryPinnedToGPUs(t *testing.T, b *bed) {
-	j := canaried("exact", 2, 2, false)
-	j.meta = `pal_pin = "gpu"`
-	b.runs(j, 4)
-	b.untilDeployed("exact")
-	before := b.members("exact")
-	j.seconds = 4000
-	b.run(j.hcl())
-	ms := b.untilCanary("exact", 2)
-	same(t, "old members that run on", 2, kept(before, ms))
-	b.promote("exact")
-	b.untilReplaced("exact", 2, "4000")
-	b.purge("exact")
-}
-
 // With all GPUs in use, the canary waits and the old members keep running. It
 // starts when a GPU becomes free.
 func testCanaryWithoutRoom(t *testing.T, b *bed) {
@@ -258,7 +241,7 @@ func testCanaryWithoutRoom(t *testing.T, b *bed) {
 	})
 	b.once("tight", "filler")
 	b.until("explain says that the canary lacks room", func() string {
-		if e := b.explain("tight"); e.State != "running" || !strings.Contains(e.Reason, "2 of 2 members run; no room for the canaries of the new version: ") || !strings.Contains(e.Reason, "needs 2 GPUs") {
+		if e := b.explain("tight"); e.State != "running" || !strings.Contains(e.Reason, "2 of 2 members run; Nomad has no room for group \"workers\": ") {
 			return fmt.Sprintf("%s: %s", e.State, e.Reason)
 		}
 		return ""

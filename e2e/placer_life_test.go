@@ -206,8 +206,8 @@ func (b *bed) gate(id string) string {
 	return ""
 }
 
-// A service is pinned to nodes and a class limit. It can be scaled, updated and
-// reverted with Nomad's commands, without help from the placer.
+// A service can be scaled, updated and reverted with Nomad's commands, without
+// help from the placer.
 func testService(t *testing.T, b *bed) {
 	j := gang("web", 2, 1)
 	j.kind = "service"
@@ -216,7 +216,7 @@ func testService(t *testing.T, b *bed) {
 	b.untilExplained("web", got)
 	before := b.members("web")
 	b.untilDeployed("web")
-	// Scaled up, it needs more than the node that it was pinned to.
+	// Scaled up, it needs more than the nodes that the placer chose.
 	if _, _, err := b.API().Jobs().Scale("web", "workers", new(6), "", false, nil, nil); err != nil {
 		t.Fatal(err)
 	}

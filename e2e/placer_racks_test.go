@@ -17,7 +17,7 @@ import (
 func testRacks(t *testing.T, b *bed) {
 	b.racks(func(n int) string { return fmt.Sprintf("own%d", n) })
 	j := gang("racked", 1, 2)
-	j.kind = "service"
+	j.kind, j.meta = "service", `pal_on_failure = "gang"`
 	b.run(j.hcl())
 	node := b.untilGPUs("racked", 2)[0][4:5]
 	b.untilRacks("racked", "nomad-pal/job,own"+node)

@@ -115,12 +115,12 @@ func (b *bed) gpuOfPart(j job) string {
 	return gpuOfID(got)
 }
 
-// A service takes an idle GPU first, then the best neighbour. explain shows both sides what the
+// A service whose members need each other takes an idle GPU first, then the best neighbour. explain shows both sides what the
 // neighbour costs them. Each member of a gang takes a GPU of its own. A job that requests whole
 // GPUs gets no parts.
 func testNeighbours(t *testing.T, b *bed) {
 	service := func(id, class string) job {
-		j := part(id, fmt.Sprintf("pal_class = %q", class), 1)
+		j := part(id, fmt.Sprintf("pal_class = %q\npal_on_failure = \"gang\"", class), 1)
 		j.kind = "service"
 		return j
 	}

@@ -1,6 +1,6 @@
-# A service. Its pins list nodes and the slowest allowed variability class, but no GPUs. So Nomad
-# can replace a lost instance on these nodes without the placer. A new version starts as one canary,
-# while the old instances run. When the canary is healthy, the new version replaces them.
+# A service. It prefers the nodes that the placer chose, and Nomad replaces a lost instance on any
+# node. A new version starts as one canary, while the old instances run. When the canary is healthy,
+# the new version replaces them.
 #
 #   nomad-pal run inference.nomad.hcl
 #   nomad job deployments inference          # the progress of an update
@@ -15,7 +15,6 @@ job "inference" {
 
   meta {
     pal_class = "C" # memory-bound, so differences between GPUs matter little
-    pal_pin   = "class"
   }
 
   update {

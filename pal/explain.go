@@ -100,9 +100,9 @@ func (g *Gang) same(o Gang) bool {
 		return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) && (a == nil) == (b == nil)
 	}
 	return g.ID == o.ID && g.Class == o.Class && g.MaxTier == o.MaxTier && g.Replicas == o.Replicas && g.sharesAs(o) && maps.Equal(g.Speeds, o.Speeds) && slices.EqualFunc(g.MemberSets, o.MemberSets, func(a, b MemberSet) bool {
-		return a.Members == b.Members && a.GPUs == b.GPUs && a.Need == b.Need && same(a.Eligible, b.Eligible) && slices.Equal(a.Beside, b.Beside) && slices.EqualFunc(a.Prefer, b.Prefer, same) &&
+		return a.Members == b.Members && a.GPUs == b.GPUs && a.Need == b.Need && same(a.Eligible, b.Eligible) && slices.EqualFunc(a.Prefer, b.Prefer, same) &&
 			slices.EqualFunc(a.Spreads, b.Spreads, func(x, y SpreadOver) bool {
-				return x.Weight == y.Weight && slices.Equal(x.Values, y.Values) && slices.Equal(x.Targets, y.Targets) && slices.Equal(x.Have, y.Have)
+				return x.Weight == y.Weight && slices.Equal(x.Values, y.Values) && slices.Equal(x.Targets, y.Targets)
 			})
 	})
 }

@@ -177,14 +177,6 @@ func gangOf(t *testing.T, c *Cluster, d *datadriven.TestData) Gang {
 			g.MemberSets[0].Need.MemoryMB, _ = strconv.Atoi(a.Vals[0])
 		case "each-node":
 			g.MemberSets[0].Need.PerNode, _ = strconv.Atoi(a.Vals[0])
-		case "beside":
-			for _, v := range a.Vals {
-				node, err := strconv.Atoi(v)
-				if err != nil {
-					t.Fatal(err)
-				}
-				g.MemberSets[0].Beside = append(g.MemberSets[0].Beside, node)
-			}
 		}
 	}
 	return g

@@ -50,9 +50,6 @@ type MemberSet struct {
 	Prefer [][]bool
 	// Spreads are the attributes over which to spread the members, as far as possible.
 	Spreads []SpreadOver
-	// Beside lists the nodes of the members that already run, with one entry per member. New
-	// replicas avoid the nodes in Beside.
-	Beside []int
 }
 
 // GPUs returns the number of GPUs that the gang needs, at most math.MaxInt.

@@ -13,10 +13,8 @@ type SpreadOver struct {
 	// Values contains, for each device group, the index of the attribute's value on the group's
 	// node. Indices begin at 0, and -1 means that the node lacks the attribute.
 	Values []int
-	// Targets is the number of members that should run on nodes with each value. Have is the number
-	// of members that already run on nodes with each value, without the members to place.
+	// Targets is the number of members that should run on nodes with each value.
 	Targets []float64
-	Have    []int
 }
 
 // boost returns how desirable one more member is on nodes with this value: at most 1, and negative
@@ -26,7 +24,7 @@ func (o *SpreadOver) boost(value, used int) float64 {
 	if value < 0 || o.Targets[value] <= 0 {
 		return -1
 	}
-	return (o.Targets[value] - float64(o.Have[value]+used+1)) / o.Targets[value]
+	return (o.Targets[value] - float64(used+1)) / o.Targets[value]
 }
 
 // spread places the gang member by member. Each member goes to the nodes with the highest boost. Of
@@ -74,7 +72,7 @@ func (s *search) spread() []Member {
 func (s *search) spreads() bool {
 	several := s.g.Replicas && (len(s.g.MemberSets) > 1 || s.g.MemberSets[0].Members > 1)
 	return several || slices.ContainsFunc(s.g.MemberSets, func(set MemberSet) bool {
-		return len(set.Spreads) > 0 || s.g.Replicas && len(set.Beside) > 0
+		return len(set.Spreads) > 0
 	})
 }
 
@@ -86,11 +84,6 @@ func (s *search) crowd(members []Member) (pairs int) {
 	}
 	type at struct{ set, node int }
 	on := map[at]int{}
-	for i, set := range s.g.MemberSets {
-		for _, node := range set.Beside {
-			on[at{i, node}]++
-		}
-	}
 	for _, m := range members {
 		k := at{m.MemberSet, int(s.c.groups[m.Group].node)}
 		pairs += on[k]
@@ -121,9 +114,6 @@ type areas struct {
 // newAreas puts device groups into one area if their nodes have the same value of every spread.
 func newAreas(s *search, set int) *areas {
 	a := &areas{spreads: s.g.MemberSets[set].Spreads, of: make([]int, len(s.c.groups)), onNode: map[int32]int{}, replicas: s.g.Replicas}
-	for _, node := range s.g.MemberSets[set].Beside {
-		a.onNode[int32(node)]++
-	}
 	for i := range a.spreads {
 		a.used = append(a.used, make([]int, len(a.spreads[i].Targets)))
 	}

@@ -26,7 +26,7 @@ func TestSpreadIsSound(t *testing.T) {
 		for i := range d.gang.MemberSets {
 			for range rapid.IntRange(0, 2).Draw(t, "spreads") {
 				n := rapid.IntRange(1, 3).Draw(t, "values")
-				o := SpreadOver{Weight: float64(rapid.IntRange(0, 100).Draw(t, "weight")), Have: make([]int, n)}
+				o := SpreadOver{Weight: float64(rapid.IntRange(0, 100).Draw(t, "weight"))}
 				for range c.Groups() {
 					o.Values = append(o.Values, rapid.IntRange(-1, n-1).Draw(t, "value"))
 				}
@@ -84,7 +84,7 @@ func TestSpreadTakesTheBest(t *testing.T) {
 			g.GPUs = append(g.GPUs, u)
 		}
 		nodes = append(nodes, Node{ID: fmt.Sprint(n), Name: fmt.Sprint(n), Groups: []DeviceGroup{g}})
-		over.Values, over.Targets, over.Have = append(over.Values, n), append(over.Targets, 0.25), append(over.Have, 0)
+		over.Values, over.Targets = append(over.Values, n), append(over.Targets, 0.25)
 	}
 	c, err := NewCluster(nodes, TwoTier(1.5))
 	if err != nil {
@@ -125,9 +125,6 @@ func TestReplicasAreEven(t *testing.T) {
 		d.gang.MemberSets, d.gang.MaxTier = d.gang.MemberSets[:1], 0
 		plain := d.gang
 		d.gang.Replicas = true
-		for range rapid.IntRange(0, 3).Draw(t, "beside") {
-			d.gang.MemberSets[0].Beside = append(d.gang.MemberSets[0].Beside, rapid.IntRange(0, c.NumNodes()-1).Draw(t, "node"))
-		}
 		p := policy(rapid.SampledFrom(Policies()).Draw(t, "policy"))
 		f, ok := Find(c, d.gang, p)
 		if _, fits := Find(c, plain, p); fits && !ok && d.gang.MemberSets[0].Need.PerNode == 0 {
@@ -138,9 +135,6 @@ func TestReplicasAreEven(t *testing.T) {
 		}
 		set := d.gang.MemberSets[0]
 		on := map[int]int{}
-		for _, node := range set.Beside {
-			on[node]++
-		}
 		most, worst := 0, TierIsland
 		for _, m := range f.Members {
 			node, _ := c.Group(m.Group)
@@ -154,7 +148,7 @@ func TestReplicasAreEven(t *testing.T) {
 		if f.Tier != worst {
 			t.Fatalf("it pays for tier %v; no replica reaches over more than %v", f.Tier, worst)
 		}
-		if len(f.Members)+len(set.Beside) < 2 || len(set.Prefer) > 0 || len(set.Spreads) > 0 {
+		if len(f.Members) < 2 || len(set.Prefer) > 0 || len(set.Spreads) > 0 {
 			return
 		}
 		c.Take(d.gang, f.Placement)
@@ -162,7 +156,7 @@ func TestReplicasAreEven(t *testing.T) {
 		for node := range c.NumNodes() {
 			one := d.gang
 			set := set
-			set.Members, set.Beside, set.Eligible = 1, nil, make([]bool, c.Groups())
+			set.Members, set.Eligible = 1, make([]bool, c.Groups())
 			for gi := range set.Eligible {
 				at, _ := c.Group(gi)
 				set.Eligible[gi] = at == node && (d.gang.MemberSets[0].Eligible == nil || d.gang.MemberSets[0].Eligible[gi])

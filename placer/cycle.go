@@ -300,5 +300,4 @@ func (p *Placer) syncQueue(ctx context.Context) {
 	p.m.EndJob()
 	p.m.Queue.LookAround(gang.QueueTime(p.m.Time), p.m.View.Cluster)
 	p.m.CountOutside()
-	p.m.SyncMoving()
 }

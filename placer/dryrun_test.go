@@ -89,7 +89,7 @@ func TestWhyItIsNotWhole(t *testing.T) {
 	job := withCores(t, p, 6, hostile.Plain("j", 2, 4, 1))
 	now := time.Now()
 	decideAt(t, p, now)
-	why := reason.Reason{Kind: reason.NoRoomMissing}.Over(reason.Reason{Kind: reason.GPUs, Needs: 4})
+	why := reason.Reason{Kind: reason.Incomplete, Want: 2}.Over(reason.Reason{Kind: reason.GPUs, Needs: 4})
 	g := p.m.Jobs[cluster.KeyOf(job)]
 	g.SetTrouble(why)
 	p.publish(now.Add(time.Minute))

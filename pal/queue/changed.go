@@ -13,13 +13,10 @@ import (
 
 // Change describes an edit, made or planned, of a gang's job.
 type Change struct {
-	// Job is the edited job. Job can be limited to the members that have no GPUs yet.
-	Job Job
+	Job Job // the edited job
 	// Own lists the GPUs that the gang gives up for the edit. The cluster that is passed to RoomFor
 	// must show these GPUs as free.
 	Own []int
-	// Keeps is the number of GPUs that the gang keeps and that Job does not request.
-	Keeps int
 }
 
 // RoomFor returns a placement for a gang after the edit of its job. If the edited gang must wait, ok
@@ -55,14 +52,14 @@ func (q *Queue) RoomFor(now time.Duration, c *pal.Cluster, ch Change) (f pal.Fou
 			w.Reason, w.Until = reason.Locality, until
 		}
 	}
-	w.Job, w.GPUs, w.Free = j.ID, ch.Keeps+e.gpus, pal.FreeFor(c, j.Gang)
+	w.Job, w.GPUs, w.Free = j.ID, e.gpus, pal.FreeFor(c, j.Gang)
 	w.FreeOthers = c.FreeGPUs() - w.Free
 	w.count(e, w.GPUs)
 	if w.Reason == reason.Reserved { // ch.Own counts as free here, but is not reserved for another gang
 		w.Free -= p.freeOf(j.Gang, ch.Own)
 	}
 	if w.Reason == reason.Limit {
-		w.say(w.Reason, p.tree, e.tooLargeFor(ch.Keeps))
+		w.say(w.Reason, p.tree, e.tooLarge())
 	}
 	if w.Reason == reason.InWindow {
 		w.barredBy(p.barring(e), now)
@@ -122,10 +119,10 @@ func (p *asker) roomFor(e *entry, ch Change, w *Wait) (f pal.Found, r reason.Kin
 		defer had.of.tenant.count(had.job.User, had.counted)
 	}
 	switch {
-	case e.tooLargeFor(ch.Keeps) != nil:
+	case e.tooLarge() != nil:
 		return f, reason.Limit
-	case e.limiting(ch.Keeps+e.gpus) != nil:
-		w.say(reason.Quota, p.tree, e.limiting(ch.Keeps+e.gpus))
+	case e.limiting(e.gpus) != nil:
+		w.say(reason.Quota, p.tree, e.limiting(e.gpus))
 		return f, reason.Quota
 	case p.barring(e) != nil:
 		return f, reason.InWindow

@@ -32,8 +32,7 @@ func (q *Queue) at(now time.Duration, c *pal.Cluster) planner {
 // gangs, ended windows and expected run times. After that, Decide takes four steps. Each step uses
 // the GPUs that the earlier steps left:
 //
-//  1. Decide holds the GPUs of earlier starts and moves, and GPUs for members that Nomad is about to
-//     move off drained nodes (SetDrainedMembers).
+//  1. Decide holds the GPUs of earlier starts and moves.
 //  2. Decide gives overdue gangs their turn. This step comes before the queue, because the order of
 //     the queue might never reach these gangs.
 //  3. Decide walks through the queue, from the first gang to the last.
@@ -52,7 +51,6 @@ func (q *Queue) Decide(now time.Duration, c *pal.Cluster) []Action {
 	p := &pass{planner: q.at(now, c)}
 	defer p.putBack()
 	p.holdPending()
-	p.holdForDrained()
 	p.serve()
 	p.lineUp()
 	if p.turn == nil || q.opt.Backfill != BackfillNone {
@@ -86,25 +84,6 @@ func (p *finder) holdPending() {
 			p.holdToEnd(e.target)
 		} else {
 			p.holdToEnd(e.placement)
-		}
-	}
-}
-
-// holdForDrained holds GPUs for members that Nomad is about to move off drained nodes, but not those
-// that are being freed for other gangs.
-func (p *finder) holdForDrained() {
-	for _, c := range p.claims {
-		_, free := p.hold(c.placement.GPUs())
-		defer free()
-	}
-	by := p.opt.Placement
-	by.RefuseBad = false // they have to go somewhere
-	for _, places := range p.drained {
-		for _, g := range places {
-			if pl, ok := pal.Place(p.c, g, by); ok {
-				p.holdToEnd(pl)
-				break
-			}
 		}
 	}
 }

@@ -395,7 +395,7 @@ func (p *pass) grow() {
 // waiting gang could start at some time.
 func (p *pass) isWanted() bool {
 	for e := range p.all() {
-		if e.tooLargeFor(0) == nil && p.awaits(e) {
+		if e.tooLarge() == nil && p.awaits(e) {
 			return true
 		}
 	}

@@ -197,21 +197,3 @@ func TestLevelsOfAHugeGang(t *testing.T) {
 		}
 	}
 }
-
-// TestRebaseForgetsMoving: Rebase forgets the members on drained nodes. The caller sets them again
-// with the numbers of the new cluster.
-func TestRebaseForgetsMoving(t *testing.T) {
-	q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}})
-	q.SetDrainedMembers([][]pal.Gang{{pal.SingleGPUs("moves", pal.ClassA, 1)}})
-	q.Rebase(func(_ string, g pal.Gang, p pal.Placement) (pal.Gang, pal.Placement) { return g, p })
-	c, err := pal.NewCluster(testNodes(1, ""), pal.TwoTier(1.7))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := q.Submit(0, Job{ID: "all", Gang: pal.SingleGPUs("all", pal.ClassA, 4)}); err != nil {
-		t.Fatal(err)
-	}
-	if got := q.Decide(0, c); len(got) != 1 {
-		t.Errorf("decided %v, want a start on all GPUs", got)
-	}
-}

@@ -130,7 +130,6 @@ type Queue struct {
 	starts        uint64        // number of starts that Decide has decided so far
 	localityUntil time.Duration // when the first wait for better GPUs ends; see holdsOut
 	forecasts     forecasts     // predicts when waiting gangs start
-	drained       [][]pal.Gang  // see SetDrainedMembers
 }
 
 // New returns an empty queue.
@@ -327,12 +326,6 @@ func (q *Queue) NotStopped(id string) {
 	}
 }
 
-// SetDrainedMembers sets the members of running gangs that Nomad is about to move off drained
-// nodes. Each element of the list stands for one member. The element lists the alternatives for
-// this member, best first, as gangs of one member. The Queue keeps GPUs for these members until the
-// next call of SetDrainedMembers or Rebase.
-func (q *Queue) SetDrainedMembers(members [][]pal.Gang) { q.drained = members }
-
 // Finished reports that a job has ended by itself, and removes it. Only finished runs enter the
 // run-time history, because the length of a run that was stopped or failed is not known.
 func (q *Queue) Finished(now time.Duration, id string) {
@@ -419,7 +412,6 @@ func (q *Queue) forget(e *entry) {
 // with the GPU and group numbers of the new cluster. For a waiting gang, f can return any
 // placement. Running gangs keep running.
 func (q *Queue) Rebase(f func(id string, g pal.Gang, p pal.Placement) (pal.Gang, pal.Placement)) {
-	q.drained = nil // it contains group numbers of the old cluster
 	q.changeEach(func(e *entry) {
 		e.regang(func(g pal.Gang) (out pal.Gang) {
 			out, e.placement = f(e.job.ID, g, e.placement)

@@ -81,9 +81,6 @@ func (w *world) do(t *testing.T, d *datadriven.TestData) (string, error) {
 		return b.String(), nil
 	case "change":
 		return w.change(d.Input), nil
-	case "moving":
-		w.queue.SetDrainedMembers(w.moving(d.Input))
-		return w.decide(), nil
 	case "windows":
 		return "", w.windows(d.Input)
 	case "tenants":
@@ -223,25 +220,6 @@ func (w *world) submit(s string) error {
 	}
 	w.gangs[j.ID] = j.Gang
 	return w.queue.Submit(w.now, j)
-}
-
-// moving returns the members for SetDrainedMembers. Each line "gpus [node]" stands for a member,
-// with its preferred node.
-func (w *world) moving(lines string) (members [][]pal.Gang) {
-	for _, s := range strings.Split(strings.TrimSpace(lines), "\n") {
-		gpus, node := 0, -1
-		_, _ = fmt.Sscan(s, &gpus, &node)
-		g := pal.Gang{ID: "moves", Class: pal.ClassA, MemberSets: []pal.MemberSet{{Members: 1, GPUs: gpus}}}
-		rather := g
-		rather.MemberSets = []pal.MemberSet{{Members: 1, GPUs: gpus, Eligible: make([]bool, w.cluster.Groups())}}
-		if node >= 0 {
-			rather.MemberSets[0].Eligible[node] = true
-		}
-		if gpus > 0 {
-			members = append(members, []pal.Gang{rather, g})
-		}
-	}
-	return members
 }
 
 // change takes lines "id gpus [tenant [user]]", and asks where each of these running gangs could

@@ -353,10 +353,9 @@ func (ts *tenancy) overQuota(e *entry) bool {
 // now. If there is no such limit, limiting returns nil.
 func (e *entry) limiting(gpus int) *brokenLimit { return e.gpuBound(e.amount(gpus), false) }
 
-// tooLargeFor returns a limit that the gang exceeds by itself, so that waiting does not help. If
-// there is no such limit, tooLargeFor returns nil. The parameter `has` is the number of GPUs that
-// count in addition to the gang's least size.
-func (e *entry) tooLargeFor(has int) *brokenLimit { return e.gpuBound(e.amount(has+e.least()), true) }
+// tooLarge returns a limit that the gang exceeds by itself, so that waiting does not help. If there
+// is no such limit, tooLarge returns nil.
+func (e *entry) tooLarge() *brokenLimit { return e.gpuBound(e.amount(e.least()), true) }
 
 // gpuBound calls [tenant.gpuBound] for the gang's tenant and then for each parent, and returns the
 // first result that is not nil.

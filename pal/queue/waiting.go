@@ -195,7 +195,6 @@ func (p *asker) holdPromised() {
 	for _, cl := range p.Queue.claims {
 		p.holdToEnd(cl.placement)
 	}
-	p.holdForDrained()
 }
 
 // waitOf returns the Wait of one waiting gang, without predictions for the gangs behind it.
@@ -238,7 +237,7 @@ func (p *asker) whys(queue []*entry) []Wait {
 			w.barredBy(p.barring(e), p.now)
 		}
 		if w.Reason == reason.Limit {
-			w.say(w.Reason, p.tree, e.tooLargeFor(0))
+			w.say(w.Reason, p.tree, e.tooLarge())
 		}
 		if w.Reason == reason.Quota {
 			w.say(w.Reason, p.tree, cmp.Or(e.overJobs(), e.limiting(e.least())))
@@ -332,7 +331,7 @@ func (p *asker) reason(e, head *entry, free int) (r reason.Kind, spares *entry) 
 	switch {
 	case !p.possible(e):
 		return reason.TooLarge, nil
-	case e.tooLargeFor(0) != nil:
+	case e.tooLarge() != nil:
 		return reason.Limit, nil
 	case p.overArray(e):
 		return reason.Array, nil

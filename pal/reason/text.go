@@ -85,21 +85,15 @@ const (
 	SpreadOut Kind = "spread-out" // the replicas are on several nodes, because a node can fail
 
 	// What happens to a running job.
-	MembersRun        Kind = "members"             // what the job's members do
-	Incomplete        Kind = "incomplete"          // some members are missing
-	Deploying         Kind = "deploying"           // Nomad may retry after the deployment
-	OthersRun         Kind = "others-run"          // the other members keep running
-	OthersDone        Kind = "others-done"         // the other members have finished
-	OnlyItsNodes      Kind = "only-its-nodes"      // missing members wait for the job's nodes
-	OnlyItsGPUs       Kind = "only-its-gpus"       // missing members wait for the job's GPUs
-	OnlyItsClass      Kind = "only-its-class"      // missing members wait for GPUs of a class
-	NoRoomMissing     Kind = "no-room-for-missing" // no node can hold the missing members
-	NoRoomCanaries    Kind = "no-room-for-canaries"
-	CanariesWait      Kind = "canaries-wait"     // canaries wait for the placer
-	CanariesToNomad   Kind = "canaries-to-nomad" // canaries wait for Nomad
-	CanariesRun       Kind = "canaries-run"      // canaries run beside the old version
-	WaitsPromotion    Kind = "waits-promotion"   // the job's new version waits to be promoted
-	Deploys           Kind = "deploys"           // Nomad deploys the job's new version
+	MembersRun        Kind = "members"         // what the job's members do
+	Incomplete        Kind = "incomplete"      // some members are missing
+	Deploying         Kind = "deploying"       // Nomad may retry after the deployment
+	OthersRun         Kind = "others-run"      // the other members keep running
+	OthersDone        Kind = "others-done"     // the other members have finished
+	NomadPlaces       Kind = "nomad-places"    // Nomad places the members when there is room
+	CanariesRun       Kind = "canaries-run"    // canaries run beside the old version
+	WaitsPromotion    Kind = "waits-promotion" // the job's new version waits to be promoted
+	Deploys           Kind = "deploys"         // Nomad deploys the job's new version
 	DeployFailed      Kind = "deploy-failed"
 	DeployPaused      Kind = "deploy-paused"
 	Blocked           Kind = "blocked" // Nomad finds no node for a task group
@@ -159,22 +153,15 @@ const (
 	AheadChecked  Kind = "it-is-checked"
 
 	// What can be done about a reason.
-	WiderFits     Kind = "fits-farther-apart" // the job would fit without pal_locality
-	FewerFit      Kind = "fewer-fit"          // the job would fit with fewer members
-	FewerWhole    Kind = "fewer-whole"        // with fewer members, all members would run
-	EditCount     Kind = "edit-count"         // how to change the count of a service
-	AskLess       Kind = "ask-less"           // request no more GPUs than the tenant or user may hold
-	AskFewer      Kind = "ask-fewer"          // have the limit raised, or request fewer members
-	AwaitPart     Kind = "await-part"         // wait until a part with better neighbours comes free
-	AwaitTenant   Kind = "await-tenant"       // wait until other jobs of the tenant have ended
-	AwaitCanaries Kind = "await-canaries"     // wait until GPUs come free beside the old version
-	AwaitTenants  Kind = "await-tenant-canaries"
-	RaiseLimit    Kind = "raise-limit" // raise the tenant's limit for the canaries
-	WithoutCanary Kind = "without-canaries"
-	Revert        Kind = "revert"
-	CouldRun      Kind = "could-run"  // the job could run if it were changed
-	ChangeJob     Kind = "change-job" // change the job, or give a node what it lacks
-	FixVersion    Kind = "fix-version"
+	WiderFits   Kind = "fits-farther-apart" // the job would fit without pal_locality
+	FewerFit    Kind = "fewer-fit"          // the job would fit with fewer members
+	EditCount   Kind = "edit-count"         // how to change the count of a service
+	AskLess     Kind = "ask-less"           // request no more GPUs than the tenant or user may hold
+	AwaitPart   Kind = "await-part"         // wait until a part with better neighbours comes free
+	AwaitTenant Kind = "await-tenant"       // wait until other jobs of the tenant have ended
+	CouldRun    Kind = "could-run"          // the job could run if it were changed
+	ChangeJob   Kind = "change-job"         // change the job, or give a node what it lacks
+	FixVersion  Kind = "fix-version"
 
 	// What nomad-pal plan says about a job.
 	WouldStart     Kind = "would-start"
@@ -386,20 +373,12 @@ var ofPlace = map[Kind]writer{
 
 // ofRunning writes what happens to a running job.
 var ofRunning = map[Kind]writer{
-	MembersRun:   membersRun,
-	Incomplete:   func(r Reason) string { return because(r, placed(r)) },
-	Deploying:    func(r Reason) string { return because(r, placed(r)) + "; Nomad may try again after the deployment" },
-	OthersRun:    say("the other members keep running"),
-	OthersDone:   say("the other members have finished"),
-	OnlyItsNodes: say("the missing members wait for GPUs on the job's own nodes; pinning the job to other nodes would make Nomad rerun finished members"),
-	OnlyItsGPUs:  say("the missing members wait for the job's own GPUs; pinning the job to other GPUs would restart the running members"),
-	OnlyItsClass: func(r Reason) string {
-		return fmt.Sprintf("the missing members wait for GPUs of class %d or better; pinning the job to slower GPUs would restart the running members", r.Class)
-	},
-	NoRoomMissing:   func(r Reason) string { return because(r, "no room for the missing members") },
-	NoRoomCanaries:  func(r Reason) string { return because(r, "no room for the canaries of the new version") },
-	CanariesWait:    say("the placer is making room for the canaries beside the old version"),
-	CanariesToNomad: say("Nomad has not placed the canaries yet"),
+	MembersRun:  membersRun,
+	Incomplete:  func(r Reason) string { return because(r, placed(r)) },
+	Deploying:   func(r Reason) string { return because(r, placed(r)) + "; Nomad may try again after the deployment" },
+	OthersRun:   say("the other members keep running"),
+	OthersDone:  say("the other members have finished"),
+	NomadPlaces: say("Nomad places the members as soon as there is room"),
 	Blocked: func(r Reason) string {
 		if r.Group == "" {
 			return "Nomad has no room, and gives no reason"
@@ -529,9 +508,6 @@ var ofRemedies = map[Kind]writer{
 	FewerFit: func(r Reason) string {
 		return fmt.Sprintf("with %s = %d instead of %d, the job would fit now", r.Key, r.Room, r.Members)
 	},
-	FewerWhole: func(r Reason) string {
-		return fmt.Sprintf("with %s = %d instead of %d, all its members could run now", r.Key, r.Room, r.Members)
-	},
 	EditCount: say("change the count in the jobspec and run the job again (nomad job scale works only after the deployment)"),
 	AskLess: func(r Reason) string {
 		if r.User != "" {
@@ -539,19 +515,11 @@ var ofRemedies = map[Kind]writer{
 		}
 		return fmt.Sprintf("ask for at most %s, or have the tenant's quota or borrowing_limit raised", Count(r.Limit))
 	},
-	AskFewer:     func(r Reason) string { return raise(r) + ", or ask for fewer members" },
-	AwaitPart:    say("the job starts when a part of a GPU with better neighbours comes free, or with any neighbours once the job is overdue; pal_class = D suits jobs that leave the GPU idle most of the time"),
-	AwaitTenant:  func(r Reason) string { return await(r, "the job's members") },
-	AwaitTenants: func(r Reason) string { return await(r, "the canaries") },
-	AwaitCanaries: func(r Reason) string {
-		return fmt.Sprintf("the canaries start when %s free in addition to the old version's GPUs", Counted(r.Needs, "GPU comes", "GPUs come"))
-	},
-	RaiseLimit:    raise,
-	WithoutCanary: say("to update without canaries, run the job with canary = 0 in its update block: Nomad then replaces the members in place"),
-	Revert:        say("to go back to the old version: nomad job revert"),
-	CouldRun:      func(r Reason) string { return fmt.Sprintf("the job could run %s (%s)", r.Cause, r.Try) },
-	ChangeJob:     say("change the job, or give a node what the job needs; the placer tries again when a node changes, or after a few minutes"),
-	FixVersion:    say("fix the job and run it again; until then the old version keeps running, but does not restart if it loses members"),
+	AwaitPart:   say("the job starts when a part of a GPU with better neighbours comes free, or with any neighbours once the job is overdue; pal_class = D suits jobs that leave the GPU idle most of the time"),
+	AwaitTenant: await,
+	CouldRun:    func(r Reason) string { return fmt.Sprintf("the job could run %s (%s)", r.Cause, r.Try) },
+	ChangeJob:   say("change the job, or give a node what the job needs; the placer tries again when a node changes, or after a few minutes"),
+	FixVersion:  say("fix the job and run it again; until then the old version keeps running, but does not restart if it loses members"),
 }
 
 // ofPlans writes what nomad-pal plan says.
@@ -566,7 +534,7 @@ var ofPlans = map[Kind]writer{
 		return fmt.Sprintf("runs on %s and would keep %s; if its tasks change, Nomad first places the canaries, on additional GPUs", Count(r.Needs), them(r.Needs))
 	},
 	WouldReplace: func(r Reason) string {
-		return fmt.Sprintf("runs on %s and now needs different GPUs: Nomad would replace the members as the update block says", Count(r.Needs))
+		return fmt.Sprintf("runs on %s and now needs different GPUs: Nomad would start, stop or replace members as the update block says", Count(r.Needs))
 	},
 	WouldRestart: func(r Reason) string {
 		return fmt.Sprintf("runs on %s and now needs different GPUs: the placer would stop the whole job and start it again", Count(r.Needs))
@@ -872,19 +840,11 @@ func by(who string) string {
 	return " by " + who
 }
 
-// raise says which limit must be raised.
-func raise(r Reason) string {
+// await names the user or tenant whose limit is reached, and whose jobs must end before the job's
+// members start.
+func await(r Reason) string {
 	if r.User != "" {
-		return fmt.Sprintf("user %s may hold at most %s: have the tenant's max_gpus_per_user raised", r.User, Count(r.Limit))
+		return fmt.Sprintf("the limit of user %s is reached: the job's members start when other jobs of the user end", r.User)
 	}
-	return fmt.Sprintf("the job's tenant may hold at most %s: have the tenant's quota or borrowing_limit raised", Count(r.Limit))
-}
-
-// await names the user or tenant whose limit is reached, and whose jobs must end before the members
-// start.
-func await(r Reason, members string) string {
-	if r.User != "" {
-		return fmt.Sprintf("the limit of user %s is reached: %s start when other jobs of the user end", r.User, members)
-	}
-	return fmt.Sprintf("the tenant's limit is reached: %s start when other jobs of the tenant end", members)
+	return "the tenant's limit is reached: the job's members start when other jobs of the tenant end"
 }

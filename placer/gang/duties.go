@@ -118,21 +118,18 @@ func (g *memory) keepPending(w World) ([]Effect, bool) {
 	return await(Evaluate{})
 }
 
-// repairOrRequeue acts on a job that is still incomplete after the ready timeout, if Nomad does not
+// requeueIncomplete acts on a job that is still incomplete after the ready timeout, if Nomad does not
 // try to start the missing members. The cause may be an unforeseen constraint, a GPU that somebody
-// else took or that became unhealthy, or a node that went down. repairOrRequeue takes the first of
-// three actions that is possible:
-//
-//  1. An elastic gang continues with fewer members.
-//  2. The running members continue if they do not need the missing members.
-//  3. Pins that name a variability class get more nodes.
-//
-// If no more nodes fit, a gang with such pins waits, unless it has lost members that the other
-// members need. In all other cases, the whole gang is requeued.
-func (g *Lifecycle) repairOrRequeue(w World) ([]Effect, bool) {
+// else took or that became unhealthy, or a node that went down. requeueIncomplete requeues the whole
+// gang, except in three cases: an elastic gang continues with fewer members, the members do not need
+// each other, or the gang has pins to a class and lacks only members that its author has added.
+func (g *Lifecycle) requeueIncomplete(w World) ([]Effect, bool) {
 	now := w.Now()
 	if g.Age(now) < w.ReadyTimeout() {
 		return nothing()
+	}
+	if !g.NeedsAll() {
+		g.Reserved = nil // Nomad may place the missing members elsewhere, or never
 	}
 	if !g.read.hasEvaluations {
 		return await(ReadEvaluations{Limited: true})
@@ -148,18 +145,14 @@ func (g *Lifecycle) repairOrRequeue(w World) ([]Effect, bool) {
 	if es := g.doWithout(blocked, w); es != nil {
 		return append([]Effect{g.log(Info, "continuing without the missing members", "reason", why)}, es...), false
 	}
-	if rest := g.runsInPart(e); rest != "" {
+	if rest := g.leftToNomad(); rest != "" {
 		if g.SetTrouble(stuck.And(reason.Reason{Kind: rest})); g.Trouble().Same(was) {
 			return nil, false
 		}
-		return []Effect{g.log(Warn, "members are missing; the other members keep running", "reason", g.Trouble())}, false
+		return []Effect{g.log(Warn, "members are missing; leaving them to Nomad", "reason", g.Trouble())}, false
 	}
-	if g.Pins.Mode == rewrite.ModeClass && g.Have > 0 && (blocked || !g.NeedsAll()) && !g.someOver(e) {
-		es, on := g.extend(w)
-		if es != nil || on || !g.halfThere(w) {
-			return append([]Effect{g.log(Info, "looking for room for the missing members", "reason", why)}, es...), on
-		}
-		why = why.And(g.Trouble())
+	if g.Pins.Mode == rewrite.ModeClass && blocked && g.lacksOnlyAdded() {
+		return nil, false
 	}
 	r, said := g.countFailure(w)
 	if r == nil || r.GivenUp.IsZero() {
@@ -169,8 +162,8 @@ func (g *Lifecycle) repairOrRequeue(w World) ([]Effect, bool) {
 }
 
 // haveEvaluated asks Nomad to evaluate the job if Nomad has stopped evaluating it. why is the
-// reason that the missing members do not start. enough is true if repairOrRequeue has nothing else
-// to do for now.
+// reason that the missing members do not start. enough is true if requeueIncomplete has nothing
+// else to do for now.
 func (g *Lifecycle) haveEvaluated(why reason.Reason, blocked bool, w World) (es []Effect, enough bool) {
 	now := w.Now()
 	lately := now.Sub(g.evaluatedAt) < evaluateAgain
@@ -196,8 +189,6 @@ func (g *Lifecycle) haveEvaluated(why reason.Reason, blocked bool, w World) (es 
 			return nil, true
 		}
 		return []Effect{g.log(Info, "asking Nomad to place a stopped member again"), Evaluate{}}, true
-	case *g.Job.Type == api.JobTypeBatch && g.Pins.Mode == rewrite.ModeClass && g.Have > 0 && !g.read.hasAllocs: // someOver needs to know which members have finished
-		return []Effect{ReadAllocs{}}, true
 	}
 	return nil, false
 }
@@ -225,9 +216,9 @@ func (g *Lifecycle) stuck(w World) reason.Reason {
 	case e != nil && g.preemptedByNomad(w):
 		return reason.Reason{Kind: reason.NomadPreempted}
 	case e != nil && f != nil: // Nomad needs room only because the member failed
-		return reason.Reason{Kind: reason.MemberLost, Node: f.Node, Cause: f.Reason}.And(refusal(e))
+		return reason.Reason{Kind: reason.MemberLost, Node: f.Node, Cause: f.Reason}.And(Refusal(e))
 	case e != nil:
-		return refusal(e)
+		return Refusal(e)
 	case f != nil:
 		return reason.Reason{Kind: reason.MemberFailed, Cause: f.Reason}
 	case g.preemptedByNomad(w): // without a blocked evaluation, Nomad does not replace the member
@@ -248,8 +239,8 @@ func (g *Observed) preemptedByNomad(w World) bool {
 	})
 }
 
-// refusal returns why Nomad cannot place the alphabetically first group of a blocked evaluation.
-func refusal(e *api.Evaluation) reason.Reason {
+// Refusal returns why Nomad cannot place the alphabetically first group of a blocked evaluation.
+func Refusal(e *api.Evaluation) reason.Reason {
 	group, why := request.NotPlaced(e.FailedTGAllocs)
 	return reason.Reason{Kind: reason.Blocked, Group: group, Cause: why}
 }

@@ -287,8 +287,6 @@ const (
 	ToResize  Purpose = "resize"  // place the gang again with its new size
 	ToGrow    Purpose = "grow"    // add members to an elastic gang
 	ToShrink  Purpose = "shrink"  // remove members from an elastic gang
-	ToExtend  Purpose = "extend"  // give the missing members more nodes
-	ToCanary  Purpose = "canary"  // make room for the canaries
 	ToUndo    Purpose = "undo"    // undo a lost update: stop, purge or restore
 	ToFinish  Purpose = "finish"  // stop a job that has finished
 	ToRelease Purpose = "release" // take the pins off, so that Nomad alone manages the job
@@ -354,11 +352,6 @@ type World interface {
 	Pin(*api.Job, rewrite.Pins) (*api.Job, error)
 	// Resized returns the pins that give an elastic gang the members of a placement.
 	Resized(*Lifecycle, pal.Placement) (rewrite.Pins, error)
-	// RoomForMissing returns a placement for the missing members, or the reason that none fits.
-	// RoomForCanaries returns a placement for the canaries of a new version, or the reason that
-	// none fits.
-	RoomForMissing(*Lifecycle) (Room, error)
-	RoomForCanaries(*Lifecycle) (Room, error)
 	// Policy returns the name of the placement policy.
 	Policy() string
 }

@@ -194,10 +194,6 @@ type memory struct {
 	lineage     lineage
 	notFinished finishCheck
 
-	// canariesLack is the JobModifyIndex of a version whose canaries lack room. canariesDone is the
-	// JobModifyIndex of a version whose canaries have room.
-	canariesLack, canariesDone uint64
-
 	// evaluated is the job's ModifyIndex when the placer last asked Nomad to evaluate the job
 	// again. evaluatedAt is the time of this request.
 	evaluated   uint64
@@ -217,7 +213,7 @@ type readings struct {
 	hasDeployment                          bool
 	hasRecord                              bool
 	record                                 *Record
-	room                                   *Room // room for the new size, or for missing members; a pointer because a Room is large
+	room                                   *Room // room for the new size; a pointer because a Room is large
 }
 
 // Age returns how long the placer has known the present version. Age uses the placer's clock,
@@ -269,8 +265,7 @@ func (g *Lifecycle) Quiet(b Book) bool {
 			len(b.Unanswered(g.Job)) == 0 && !g.MayHaveOverwritten() && g.PastKnown() && !cluster.Dead(g.Job) && g.eligible.IsZero()
 	}
 	return g.Nomad == Running && g.Control.Release == nil && !g.Misplaced && !g.LeftOutBeside && g.Queued && g.Placed && g.Target == nil && !g.overwrote &&
-		g.stumbled == "" && g.Record != nil && g.Record.Doubt == (Doubt{}) && !g.Unsaved && !g.Record.Ready.IsZero() && g.Record.JobModifyIndex == *g.Job.JobModifyIndex &&
-		(g.canariesDone == *g.Job.JobModifyIndex || !WantsCanaries(g.Observed))
+		g.stumbled == "" && g.Record != nil && g.Record.Doubt == (Doubt{}) && !g.Unsaved && !g.Record.Ready.IsZero() && g.Record.JobModifyIndex == *g.Job.JobModifyIndex
 }
 
 // Unsettled reports whether something can become due without an event, merely because time passes.
@@ -283,7 +278,7 @@ func (g *memory) Unsettled() bool {
 	case Resubmitted:
 		return g.Tries > 0 // a failed step is tried again
 	case Running:
-		return g.stumbled != "" || g.Control.Release != nil || g.LeftOutBeside || g.canariesDone != *g.Job.JobModifyIndex && WantsCanaries(g.Observed)
+		return g.stumbled != "" || g.Control.Release != nil || g.LeftOutBeside
 	}
 	return false
 }

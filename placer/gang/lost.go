@@ -16,7 +16,7 @@ import (
 
 // WithLost returns the observation, with the state [Lost] if a gang of the placer ended early and
 // must start again, as a whole or in part. In this state, all members have ended; for a gang that
-// has lost only some members, see repairOrRequeue. Nomad does not retry a gang in this state. Either
+// has lost only some members, see requeueIncomplete. Nomad does not retry a gang in this state. Either
 // members of the gang were stopped, or a member failed for a known cause and the whole job must
 // start again ([Observed.startsAsAWhole]).
 func (st Observed) WithLost(w World) Observed {

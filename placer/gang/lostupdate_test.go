@@ -37,7 +37,7 @@ func TestPastKnown(t *testing.T) {
 // After each registration the gang has the request of the registered job, so the placer can act on
 // a restored change in the same cycle.
 func TestRequestIsThatOfTheJob(t *testing.T) {
-	for _, why := range []Purpose{ToStop, ToGoOn, ToAsk, ToRestore, ToResize, ToExtend, ToCanary, ToUndo} {
+	for _, why := range []Purpose{ToStop, ToGoOn, ToAsk, ToRestore, ToResize, ToUndo} {
 		w := newFakeWorld()
 		was, now := plainJob("j", 100), plainJob("j", 200)
 		g := &Lifecycle{memory: memory{known: known{Observed: Observed{Job: was, Nomad: Waiting}, Request: request.Request{Job: was}}}, stop: &stopping{}, read: readings{room: &Room{}}}

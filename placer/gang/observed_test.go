@@ -71,6 +71,8 @@ func storyJob(t *testing.T, d *datadriven.TestData) *api.Job {
 			a.Scan(t, 0, made)
 		case "class":
 			mode = rewrite.ModeClass
+		case "prefer":
+			mode = rewrite.ModePrefer
 		case "elastic":
 			elastic = true
 		case "canary":

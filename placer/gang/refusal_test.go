@@ -13,7 +13,7 @@ import (
 func TestRefusalOfSeveralGroups(t *testing.T) {
 	e := &api.Evaluation{FailedTGAllocs: map[string]*api.AllocationMetric{"workers": {}, "chief": {}, "readers": {}}}
 	for range 100 {
-		if why := refusal(e); why.Group != "chief" {
+		if why := Refusal(e); why.Group != "chief" {
 			t.Fatal(why)
 		}
 	}

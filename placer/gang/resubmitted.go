@@ -6,6 +6,7 @@ package gang
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -24,11 +25,6 @@ func (g *Lifecycle) askAgain(w World) ([]Effect, bool) {
 	}
 	if g.Have != roomFor(g.Job, g.Pins) && (!g.runsOn(w) || g.Have != roomFor(g.Job, g.notOthers(w))) {
 		return nothing()
-	}
-	if *g.Job.Type == api.JobTypeService { // behind the gate Nomad would replace no failed member
-		if room, err := w.RoomForMissing(g); err != nil || !room.Fits {
-			return nothing()
-		}
 	}
 	return []Effect{g.log(Info, "the author requests more members than the pins have GPUs for"), Register{Why: ToAsk, Job: rewrite.Gate(rewrite.Author(g.Job))}}, false
 }
@@ -118,10 +114,14 @@ func (g *Observed) newest() (n uint64) {
 // restorePins handles a job whose author registered the jobspec again, with the gate, while the
 // gang runs. restorePins gives the job its earlier pins, so its members keep running. If the author
 // changed the gang's size, the queue places the whole gang again when there is room
-// ([Lifecycle.change]).
+// ([Lifecycle.change]). A service of replicas does not wait: Nomad owns it.
 func (g *Lifecycle) restorePins(w World) ([]Effect, bool) {
-	if g.stop != nil {
+	switch {
+	case g.stop != nil:
 		return g.proceed(w), false
+	case *g.Job.Type == api.JobTypeService && !g.NeedsAll() && g.Live > 0:
+		es, on := g.repin(ToRestore, g.preferHere(), w)
+		return append([]Effect{g.log(Info, "the service was resubmitted: Nomad updates it")}, es...), on
 	}
 	if g.runs.index != *g.Job.JobModifyIndex { // read once, because the gang can keep running like this for hours
 		switch {
@@ -172,6 +172,35 @@ func (g *Lifecycle) restorePins(w World) ([]Effect, bool) {
 		return nil, false
 	}
 	return append([]Effect{g.log(Info, "the author changed the job, but the gang is incomplete: requeueing the gang")}, g.stopFor(stopping{why: Requeued}, g.Record, w)...), false
+}
+
+// preferHere returns pins that prefer the nodes on which members of the job run now. A group without
+// members prefers the nodes of all members.
+func (g *Observed) preferHere() rewrite.Pins {
+	p := rewrite.Pins{Mode: rewrite.ModePrefer}
+	for _, tg := range g.Job.TaskGroups {
+		if rewrite.GPUsPerMember(tg) == 0 {
+			continue
+		}
+		nodes := g.nodes(func(a *cluster.Alloc) bool { return a.Group == *tg.Name })
+		if len(nodes) == 0 {
+			nodes = g.nodes(func(*cluster.Alloc) bool { return true })
+		}
+		p.Groups = append(p.Groups, rewrite.GroupPins{Group: *tg.Name, Nodes: nodes, Spread: true})
+	}
+	slices.SortFunc(p.Groups, func(a, b rewrite.GroupPins) int { return strings.Compare(a.Group, b.Group) })
+	return p
+}
+
+// nodes returns the nodes of these members, sorted.
+func (g *Observed) nodes(of func(*cluster.Alloc) bool) (nodes []string) {
+	for _, a := range g.Members {
+		if of(a) {
+			nodes = append(nodes, a.Node)
+		}
+	}
+	slices.Sort(nodes)
+	return slices.Compact(nodes)
 }
 
 // Asks reports whether the author of a running gang requests different GPUs from those that the
@@ -250,13 +279,7 @@ func (g *Lifecycle) newestRun() (newest *api.Job) {
 
 // SameRequests reports whether two versions request the same members with the same GPUs.
 func SameRequests(a, b *api.Job) bool {
-	return slices.Equal(requests(a, members), requests(b, members))
-}
-
-// sameMembers reports whether the members request the same GPUs in both versions.
-func sameMembers(a, b *api.Job) bool {
-	anyNumber := func(*api.Job, *api.TaskGroup) string { return "" }
-	return slices.Equal(requests(a, anyNumber), requests(b, anyNumber))
+	return slices.Equal(requests(a), requests(b))
 }
 
 // members returns the number of members that the author requests in a group, or "elastic" for an
@@ -268,18 +291,14 @@ func members(job *api.Job, g *api.TaskGroup) string {
 	return fmt.Sprint(rewrite.Members(g))
 }
 
-// lacksOneByOne reports whether the job has lost a member while the author's new count waits for
-// room. lacksOneByOne returns true only for a job whose members do not need each other. While the
-// job is gated, Nomad does not replace the lost member. Once the job has its pins again, Nomad
-// replaces the lost member, and repairOrRequeue adds nodes for the other members when there is
-// room. For a batch job, lacksOneByOne returns true only if nothing else has changed and no member
-// has succeeded, because Nomad would rerun a succeeded member.
+// lacksOneByOne reports whether a batch job whose members do not need each other has lost a member
+// while the author's new count waits for room. While the job is gated, Nomad does not replace the
+// lost member. Once the job has its pins again, Nomad replaces the lost member, and places the
+// members that the author has added. lacksOneByOne returns true only if nothing else has changed and
+// no member has succeeded, because Nomad would rerun a succeeded member.
 func (g *Observed) lacksOneByOne(had *api.Job, pins rewrite.Pins, w World) bool {
-	switch {
-	case g.NeedsAll() || pins.Mode != rewrite.ModeClass:
+	if g.NeedsAll() || *g.Job.Type == api.JobTypeService {
 		return false
-	case *g.Job.Type == api.JobTypeService:
-		return sameMembers(had, g.Job) && g.Live < min(withGPUs(had), g.Want)
 	}
 	done := slices.ContainsFunc(w.Allocs(g.Key), func(a *cluster.Alloc) bool { return a.Client == api.AllocClientStatusComplete })
 	return !done && g.lostOf(had, pins, w) && sameButCounts(had, g.Job)
@@ -296,16 +315,6 @@ func sameButCounts(a, b *api.Job) bool {
 		}
 	}
 	return SpecText(rewrite.Author(a)) == SpecText(rewrite.Author(&like))
-}
-
-// withGPUs returns how many members with GPUs a version requests.
-func withGPUs(job *api.Job) (n int) {
-	for _, tg := range job.TaskGroups {
-		if rewrite.GPUsPerMember(tg) > 0 {
-			n += rewrite.Members(tg)
-		}
-	}
-	return n
 }
 
 // narrowed returns the pins with at most as many members as the elastic job allows. Nomad then ends
@@ -334,7 +343,7 @@ func fitsRange(job *api.Job, p rewrite.Pins) bool {
 	return gp.Count >= e.Least && gp.Count <= e.Most
 }
 
-func requests(job *api.Job, members func(*api.Job, *api.TaskGroup) string) []string {
+func requests(job *api.Job) []string {
 	var out []string
 	for _, g := range rewrite.Author(job).TaskGroups {
 		for _, t := range g.Tasks {

@@ -225,8 +225,6 @@ func (g *Lifecycle) registered(o Observed, of Effect, w World) []Effect {
 		if g.Observed.Ours() {
 			return []Effect{g.lookAgain()}
 		}
-	case ToExtend:
-		return []Effect{Keep{g.read.room.Placement}}
 	case ToStop:
 		g.Members = members
 		return append(g.closed(w), g.proceed(w)...)

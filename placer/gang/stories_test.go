@@ -306,6 +306,7 @@ func (s *story) record(d *datadriven.TestData) *Record {
 	for _, id := range gpus {
 		r.Decision.Chosen.Members = append(r.Decision.Chosen.Members, pal.ChosenMember{GPUs: []pal.ChosenGPU{{ID: id}}})
 	}
+	r.Decision.Demand = len(gpus)
 	if d.HasArg("given-up") {
 		r.GivenUp = reason.Reason{Kind: reason.GaveUp, Tries: 3, Cause: "exit code 1"}
 	}
@@ -392,6 +393,13 @@ func (s *story) request() request.Request {
 	return r
 }
 
+func pinnedTo(p rewrite.Pins) string {
+	if p.Mode == rewrite.ModePrefer {
+		return ", prefers " + strings.Join(p.Nodes(), " ")
+	}
+	return ", pinned to " + strings.Join(p.GPUs(), " ")
+}
+
 // told describes an effect in one line.
 func told(e Effect) string {
 	name := reflect.TypeOf(e).Name()
@@ -403,7 +411,7 @@ func told(e Effect) string {
 		if n := p.Groups; len(n) > 0 && n[0].Count > 0 {
 			count = fmt.Sprintf(", %d members", n[0].Count)
 		}
-		return fmt.Sprintf("%s to %s%s%s%s", name, e.Why, count, map[bool]string{true: ", gated"}[rewrite.Gated(e.Job)], map[bool]string{true: fmt.Sprintf(", pinned to %s", strings.Join(p.GPUs(), " "))}[pinned])
+		return fmt.Sprintf("%s to %s%s%s%s", name, e.Why, count, map[bool]string{true: ", gated"}[rewrite.Gated(e.Job)], map[bool]string{true: pinnedTo(p)}[pinned])
 	case Commit:
 		return fmt.Sprintf("%s, pinned to %s%s", name, strings.Join(e.Pins.GPUs(), " "), map[bool]string{true: ", after a dry run"}[e.DryRun])
 	case StopMembers:

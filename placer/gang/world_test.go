@@ -67,8 +67,6 @@ func (w *fakeWorld) Reserved(cluster.JobKey) bool            { return w.reserved
 func (w *fakeWorld) OthersHold(_ cluster.JobKey, gpus []string) bool {
 	return slices.ContainsFunc(gpus, func(id string) bool { return slices.Contains(w.others, id) })
 }
-func (w *fakeWorld) RoomForMissing(*Lifecycle) (Room, error)  { return w.room, w.roomErr }
-func (w *fakeWorld) RoomForCanaries(*Lifecycle) (Room, error) { return w.room, w.roomErr }
 func (w *fakeWorld) Resized(g *Lifecycle, to pal.Placement) (rewrite.Pins, error) {
 	p := g.Pins
 	p.Groups = slices.Clone(p.Groups)

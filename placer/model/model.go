@@ -156,19 +156,6 @@ func (m *Model) CountOutside() {
 	m.Queue.Outside(gang.QueueTime(m.Time), held)
 }
 
-// SyncMoving tells the queue which members of services Nomad is about to move off drained nodes.
-func (m *Model) SyncMoving() {
-	var members [][]pal.Gang
-	for _, t := range m.Sorted() {
-		if t.Ours() && *t.Job.Type == api.JobTypeService {
-			m.BeginJob(t.Key)
-			members = append(members, m.View.Drained(t.Job, m.Time)...)
-		}
-	}
-	m.EndJob()
-	m.Queue.SetDrainedMembers(members)
-}
-
 // NamespaceHolds counts the GPUs that the jobs of a namespace hold.
 type NamespaceHolds struct {
 	GPUs    float64 // of all jobs

@@ -6,7 +6,6 @@ package model
 import (
 	"cmp"
 	"slices"
-	"sort"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -106,90 +105,6 @@ func (w world) Resized(g *gang.Lifecycle, to pal.Placement) (rewrite.Pins, error
 	return w.View.Resized(g.Request, g.Pins, to)
 }
 
-// RoomForMissing returns GPUs for the missing members of a running gang. RoomForMissing only adds
-// to the gang's pins, because running members must stay on their GPUs. Lost members get GPUs before
-// other gangs start. If the members do not need each other, RoomForMissing returns GPUs for as many
-// lost members as possible. Members that the author has added with nomad job scale get GPUs
-// according to [queue.Queue.RoomFor].
-func (w world) RoomForMissing(g *gang.Lifecycle) (gang.Room, error) {
-	r, err := w.View.Missing(g.Job)
-	if err != nil {
-		return gang.Room{}, err
-	}
-	r.Mode = g.Pins.Mode // a gang that is to be handed over has pins to nodes instead of GPUs
-	widen := func(more rewrite.Pins) rewrite.Pins { return w.View.Widen(r, g.Pins, more) }
-	if g.Record == nil || g.Record.Decision.Demand == 0 || g.Request.Gang.GPUs() <= g.Record.Decision.Demand {
-		if !g.NeedsAll() {
-			r = w.mostThatFit(r)
-		}
-		return w.room(w.View, r, widen), nil
-	}
-	room := w.roomFor(g, r, w.View, queue.Change{Keeps: len(w.View.Holds(g.Key))})
-	room.Pins = widen(room.Pins)
-	return room, nil
-}
-
-// mostThatFit reduces the request to the largest number of members that fit. If no member fits,
-// mostThatFit returns the request unchanged.
-func (w world) mostThatFit(r request.Request) request.Request {
-	lacks := 0
-	for _, set := range r.Gang.MemberSets {
-		lacks += set.Members
-	}
-	most := sort.Search(lacks, func(n int) bool {
-		_, fits := pal.Place(w.View.Cluster, fewer(r, n+1).Gang, w.Cfg.Policy())
-		return !fits
-	})
-	if most == 0 {
-		return r
-	}
-	return fewer(r, most)
-}
-
-// fewer returns the request with at most this number of members, and drops the last members.
-func fewer(r request.Request, members int) request.Request {
-	r.Gang.MemberSets = slices.Clone(r.Gang.MemberSets)
-	for i := range r.Gang.MemberSets {
-		set := &r.Gang.MemberSets[i]
-		set.Members = min(set.Members, members)
-		members -= set.Members
-	}
-	return r
-}
-
-// RoomForCanaries returns GPUs for the canaries of a new version, which run beside the old members.
-// The canaries soon replace the old members, so they need not wait for other jobs, but the limits
-// of the tenant apply. Pins to GPUs name all GPUs that the old version may use. RoomForCanaries
-// first drops the GPUs that the old version does not use.
-func (w world) RoomForCanaries(g *gang.Lifecycle) (gang.Room, error) {
-	r, err := w.View.Canaries(g.Job)
-	if err != nil || r.Gang.GPUs() == 0 {
-		return gang.Room{}, err
-	}
-	if _, why := w.CanariesBarred(g, r); !why.IsZero() {
-		return gang.Room{Gang: r.Gang, Reason: why}, nil
-	}
-	return w.room(w.View, r, func(more rewrite.Pins) rewrite.Pins {
-		pins := g.Pins
-		if pins.Mode == rewrite.ModeGPU {
-			pins = w.View.HeldPins(g.Job)
-		}
-		return w.View.Widen(r, pins, more)
-	}), nil
-}
-
-// CanariesBarred returns a reason if a limit of the tenant forbids the canaries in r in addition to
-// the GPUs that the gang holds. CanariesBarred returns no reason if no limit forbids the canaries.
-func (m *Model) CanariesBarred(g *gang.Lifecycle, r request.Request) (wait queue.Wait, why reason.Reason) {
-	job := g.QueueJob(m.Cfg.RestartCost)
-	job.Gang, job.Least = r.Gang, 0
-	_, wait, _ = m.Queue.RoomFor(gang.QueueTime(m.Time), m.View.Cluster, queue.Change{Job: job, Keeps: len(m.View.Holds(g.Key))})
-	if wait.Reason == reason.Limit || wait.Reason == reason.Quota {
-		why = wait.Why()
-	}
-	return wait, why
-}
-
 // RoomForAll asks the queue for GPUs for all members of a running gang that its author has edited.
 func (m *Model) RoomForAll(g *gang.Lifecycle) gang.Room {
 	own, back := m.View.Without(g.Key)
@@ -221,14 +136,4 @@ func (m *Model) roomFor(g *gang.Lifecycle, r request.Request, v *request.View, c
 		room.Reason = wait.Why()
 	}
 	return room
-}
-
-// room chooses GPUs for the gang of a request in a view. pins converts the pins of this placement
-// to the pins of the job.
-func (w world) room(v *request.View, r request.Request, pins func(rewrite.Pins) rewrite.Pins) gang.Room {
-	pl, ok := pal.Place(v.Cluster, r.Gang, w.Cfg.Policy())
-	if !ok {
-		return gang.Room{Gang: r.Gang, Reason: pal.Explain(v.Cluster, r.Gang, w.Cfg.Policy()).Reason}
-	}
-	return gang.Room{Fits: true, Gang: r.Gang, Placement: pl, Pins: pins(v.Pins(r, pl)), Mode: r.Mode}
 }

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -119,7 +120,7 @@ func (p *plan) placeMember(g *api.TaskGroup, number int, before *alloc, stopBefo
 		}
 		return nil
 	}
-	options = p.spreadOverNodes(g, options, before)
+	options = preferred(g, p.spreadOverNodes(g, options, before))
 	o := options[chance.IntN(len(options))]
 	a := p.newAlloc(g, number, before, o.node, o.gpus, o.model)
 	for _, victim := range o.preempt {
@@ -146,6 +147,27 @@ func (p *plan) spreadOverNodes(g *api.TaskGroup, options []option, but *alloc) [
 	}
 	least := slices.MinFunc(options, func(a, b option) int { return on[a.node] - on[b.node] })
 	return slices.DeleteFunc(options, func(o option) bool { return on[o.node] > on[least.node] })
+}
+
+// preferred returns the options on nodes that an affinity of the group lists. If there are none,
+// preferred returns all options. The package does not simulate other affinities.
+func preferred(g *api.TaskGroup, options []option) []option {
+	var on []option
+	for _, a := range g.Affinities {
+		if a.LTarget != "${node.unique.id}" || a.Operand != "set_contains_any" {
+			continue
+		}
+		nodes := strings.Split(a.RTarget, ",")
+		for _, o := range options {
+			if slices.Contains(nodes, o.node) {
+				on = append(on, o)
+			}
+		}
+	}
+	if len(on) > 0 {
+		return on
+	}
+	return options
 }
 
 // option is a node on which a member can run, and the allocations that must be preempted to make

@@ -447,9 +447,6 @@ func restartingFields(j *api.Job, g *api.TaskGroup) string {
 	for _, m := range []map[string]string{j.Meta, g.Meta} {
 		fmt.Fprint(&b, m)
 	}
-	for _, s := range slices.Concat(j.Spreads, g.Spreads) {
-		fmt.Fprintln(&b, s.Attribute, value(s.Weight), s.SpreadTarget)
-	}
 	for _, t := range g.Tasks {
 		fmt.Fprintln(&b, t.Name, t.Driver, t.User, t.Config, t.Env, t.Meta, value(t.Resources.CPU), value(t.Resources.MemoryMB))
 		for _, d := range t.Resources.Devices {

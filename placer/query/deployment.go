@@ -64,9 +64,7 @@ func (s *Snapshot) addDeployment(ctx context.Context, e *Explanation, st gang.Ob
 		return nil
 	}
 	e.Deployment = deploymentOf(d, st.Job)
-	if !slices.ContainsFunc(e.Members, func(r reason.Reason) bool { return r.Kind == reason.NoRoomCanaries }) {
-		e.Members = append(e.Members, e.Deployment.reason())
-	}
+	e.Members = append(e.Members, e.Deployment.reason())
 	versions, err := s.nomad.VersionsOfAllocs(ctx, st.Key)
 	if err != nil {
 		return err

@@ -286,7 +286,6 @@ func (s *Snapshot) explainFromState(k cluster.JobKey) (e *Explanation, st gang.O
 		}
 		e.Reason = s.tooLarge(t).Or(model.CanariesRun(st)).Or(e.Reason)
 		if st.Nomad == gang.Starting && t != nil {
-			s.whenWhole(e, t)
 		}
 		e.broken(t)
 	}

@@ -340,41 +340,6 @@ func (s *Snapshot) whatNow(e *Explanation, t *model.Tracked, w *model.Wait) {
 	}
 }
 
-// whenWhole handles a running service to which its author has added more members than fit.
-// whenWhole explains why there is no room for these members, and what would make room.
-func (s facts) whenWhole(e *Explanation, t *model.Tracked) {
-	r, held := t.Request, len(s.m.View.Holds(t.Key))
-	if t.Refused != nil || *t.Job.Type != api.JobTypeService || len(r.Gang.MemberSets) != 1 || t.Record == nil || t.Record.Ready.IsZero() ||
-		t.Have != len(t.Members) || held == 0 || held != t.Holds() || held%r.Gang.MemberSets[0].GPUs != 0 {
-		return
-	}
-	missing, err := s.m.View.Missing(t.Job)
-	if err != nil || missing.Gang.GPUs() == 0 {
-		return
-	}
-	lacks := missing.Gang.MemberSets[0].Members
-	room := func(members int) (queue.Wait, bool) {
-		job := t.QueueJob(s.m.Cfg.RestartCost)
-		job.Gang, job.Least = withMembers(missing.Gang, members), 0
-		_, w, ok := s.m.Queue.RoomFor(gang.QueueTime(s.m.Time), s.m.View.Cluster, queue.Change{Job: job, Keeps: held})
-		return w, ok
-	}
-	w, ok := room(lacks)
-	switch {
-	case ok: // there is room, so Nomad is about to place the members
-		return
-	case w.Reason == reason.Limit:
-		e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.AskFewer, Limit: w.Limit, User: w.User})
-	case w.Reason == reason.Quota:
-		e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.AwaitTenant, User: w.User})
-	case w.Reason == reason.GPUs || w.Reason == reason.Scattered:
-		e.Holders = s.holders(missing.Gang, t.Key)
-	}
-	more := sort.Search(lacks-1, func(i int) bool { _, ok := room(i + 1); return !ok })
-	whole := len(t.Members) + more
-	e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.FewerWhole, Key: "count", Room: whole, Members: t.Want}.And(editCount))
-}
-
 // sizeKey returns the -what-if key that sets the number of members: for an elastic job, a limit in
 // its scaling block.
 func sizeKey(r request.Request, elastic string) string {

@@ -118,7 +118,6 @@ func (e *Explanation) retryStep(jobspec string) string {
 		RetryAgain:    "To get the missing member back, run the job again. Members that have finished also run again.",
 		RetryChange:   "To get the missing member back, change the job and run it; Nomad then updates the members as the update block says. To run the unchanged jobspec instead, first purge the job: nomad job stop -purge " + job,
 		RetryRun:      "If Nomad does not place the missing member although its GPU is free: nomad-pal run <jobspec>",
-		RetryMove:     "The missing member waits for its old GPU. To place the whole service elsewhere (this restarts all members), run it with pal_on_failure = \"gang\", or stop it and run it again: nomad job stop " + job,
 	}[e.Retry]
 }
 

@@ -17,9 +17,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
-	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // addNote appends said to the note, if said is not empty.
@@ -309,60 +309,19 @@ func (s *Snapshot) Tenants(sees model.Sees) []queue.TenantUse {
 	return slices.DeleteFunc(tenants, func(u queue.TenantUse) bool { return len(u.Namespaces) == 0 })
 }
 
-// canariesWait explains what the canaries of a running service wait for, if Nomad has tried and
-// failed to place them.
+// canariesWait explains why no canary of a running service's new version runs yet, if Nomad has
+// tried and failed to place the canaries.
 func (s *Snapshot) canariesWait(ctx context.Context, e *Explanation, st gang.Observed) error {
-	if st.Nomad != gang.Running || !gang.WantsCanaries(st) {
+	placed := func(a *cluster.Alloc) bool { return a.PlacedFor(st.Job) }
+	if st.Nomad != gang.Running || !gang.HasCanaries(st.Job) || slices.ContainsFunc(st.Members, placed) {
 		return nil
 	}
 	evals, err := s.nomad.Evaluations(ctx, st.Key)
 	if err != nil {
 		return err
 	}
-	if blocked, _ := gang.Blocked(st.Job, evals); blocked == nil {
-		return nil
+	if blocked, _ := gang.Blocked(st.Job, evals); blocked != nil {
+		e.Reason = e.Reason.And(gang.Refusal(blocked))
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r, err := s.m.View.Canaries(st.Job)
-	if err != nil || r.Gang.GPUs() == 0 {
-		return err
-	}
-	if t := s.m.Jobs[st.Key]; t != nil {
-		if w, why := s.m.CanariesBarred(&t.Lifecycle, r); !why.IsZero() {
-			e.canariesLack(why)
-			e.Remedies = append(e.Remedies, canariesAtLimit(w))
-			return nil
-		}
-	}
-	if _, ok := pal.Place(s.m.View.Cluster, r.Gang, s.m.Cfg.Policy()); !ok {
-		e.canariesLack(pal.Explain(s.m.View.Cluster, r.Gang, s.m.Cfg.Policy()).Reason)
-		e.Holders = s.holders(r.Gang, st.Key)
-		e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.AwaitCanaries, Needs: r.Gang.GPUs()}.And(withoutCanaries, reason.Reason{Kind: reason.Revert}))
-		return nil
-	}
-	wait := reason.Reason{Kind: reason.CanariesWait}
-	if st.Pins.Mode == rewrite.ModePrefer {
-		wait.Kind = reason.CanariesToNomad
-	}
-	e.Reason = e.Reason.And(wait)
 	return nil
-}
-
-// withoutCanaries advises how to update a service without canaries.
-var withoutCanaries = reason.Reason{Kind: reason.WithoutCanary}
-
-// canariesAtLimit advises what to do if the tenant's limit blocks canaries.
-func canariesAtLimit(w queue.Wait) reason.Reason {
-	if w.Reason == reason.Quota {
-		return reason.Reason{Kind: reason.AwaitTenants, User: w.User}.And(withoutCanaries)
-	}
-	return reason.Reason{Kind: reason.RaiseLimit, Limit: w.Limit, User: w.User}.And(withoutCanaries)
-}
-
-// canariesLack explains why there is no room for the canaries of a new version.
-func (e *Explanation) canariesLack(why reason.Reason) {
-	lack := reason.Reason{Kind: reason.NoRoomCanaries}.Over(why)
-	e.Reason = e.Reason.And(lack)
-	e.Members = append(e.Members, lack)
 }

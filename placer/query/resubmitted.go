@@ -40,6 +40,11 @@ func (s facts) keeps(st gang.Observed, job *api.Job) bool {
 	return true
 }
 
+// replicas reports whether the job is a service of replicas, which Nomad alone updates.
+func replicas(job *api.Job) bool {
+	return *job.Type == api.JobTypeService && !gang.Observed{Job: job}.NeedsAll()
+}
+
 // tooLarge returns why a gang keeps running its old version although its author has submitted a new
 // one; no reason for other gangs.
 func (s facts) tooLarge(t *model.Tracked) reason.Reason {
@@ -48,7 +53,7 @@ func (s facts) tooLarge(t *model.Tracked) reason.Reason {
 		return reason.Reason{}
 	case t.Refused != nil:
 		return reason.Reason{Kind: reason.RunsUnserved, Cause: t.Refused.Error()}
-	case s.keeps(t.Observed, t.Job):
+	case s.keeps(t.Observed, t.Job), replicas(t.Job):
 		return reason.Reason{}
 	}
 	if room := s.m.RoomForAll(&t.Lifecycle); !room.Fits {
@@ -69,6 +74,8 @@ func (e *Explanation) resubmitted(st gang.Observed, job *api.Job, kept bool, roo
 			e.Reason.Kind = reason.WouldCanary
 		}
 		e.Decision = nil
+	case replicas(job):
+		e.Reason.Kind, e.Decision = reason.WouldReplace, nil
 	case room.Fits:
 		e.State, e.Decision = gang.Starting, &room.Decision
 		if e.Reason.Kind = reason.WouldRestart; *job.Type == api.JobTypeService {

@@ -65,9 +65,9 @@ func TestResubmittedSentences(t *testing.T) {
 	}{
 		"the same":               {"batch", 2, true, "would keep them", gang.Running},
 		"larger":                 {"batch", 3, true, "the placer would stop the whole job and start it again", gang.Starting},
-		"a larger service":       {"service", 3, true, "Nomad would replace the members as the update block says", gang.Starting},
+		"a larger service":       {"service", 3, true, "Nomad would start, stop or replace members as the update block says", gang.Running},
 		"too large":              {"batch", 3, false, "would keep running unchanged, because the new version does not fit: no room", gang.Running},
-		"a service is too large": {"service", 3, false, "would keep running unchanged, because the new version does not fit: no room", gang.Running},
+		"a service is too large": {"service", 3, false, "Nomad would start, stop or replace members as the update block says", gang.Running},
 	} {
 		was, now := hostile.Plain("j", 2, 1, 1), hostile.Plain("j", c.count, 1, 1)
 		was.Type, now.Type = &c.kind, &c.kind

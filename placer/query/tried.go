@@ -30,7 +30,6 @@ const (
 	RetryAgain    Retry = "again"    // run the whole batch job again
 	RetryChange   Retry = "change"   // edit the job, because its reschedule block allows no further try
 	RetryRun      Retry = "run"      // run the service again, because Nomad has preempted the member
-	RetryMove     Retry = "move"     // have the whole service placed again
 )
 
 // mostMembers is the maximum number of missing or retried members that are described.
@@ -122,8 +121,6 @@ func triedAgain(m *model.Model, job *api.Job, a *cluster.Alloc, before map[strin
 // set.
 func missing(m *model.Model, t *model.Tracked, a *cluster.Alloc, retries bool) (r reason.Reason, by Retry) {
 	alone, service := !t.NeedsAll(), *t.Job.Type == api.JobTypeService && !t.NeedsAll()
-	pinned := service && t.Pins.Mode == rewrite.ModeGPU
-	move := map[bool]Retry{true: RetryMove}[pinned]
 	r = ofMember(reason.MemberMissing, a)
 	r.Until = a.End().UTC()
 	switch {
@@ -132,7 +129,7 @@ func missing(m *model.Model, t *model.Tracked, a *cluster.Alloc, retries bool) (
 		r.Cause, r.Node = f.Reason, f.Node
 		switch {
 		case a.Client == api.AllocClientStatusLost:
-			return r, move
+			return r, ""
 		case a.Later:
 			return r.And(reason.Reason{Kind: reason.RetriedLater}), ""
 		case !alone || a.Next != "" || a.Desired != api.AllocDesiredStatusRun:
@@ -148,7 +145,7 @@ func missing(m *model.Model, t *model.Tracked, a *cluster.Alloc, retries bool) (
 		return r, map[bool]Retry{true: RetryRun}[service]
 	case !a.Live() && a.Desired != api.AllocDesiredStatusRun:
 		r.Kind = reason.MissingStopped
-		return r, move
+		return r, ""
 	}
 	return reason.Reason{}, ""
 }

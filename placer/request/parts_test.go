@@ -175,8 +175,8 @@ func mustPlace(t *testing.T, v *View, g pal.Gang) pal.Placement {
 	return pl
 }
 
-// The replicas of a service are spread over nodes, then over GPUs. Nomad may choose any part of these
-// GPUs.
+// The replicas of a service are spread over nodes, then over GPUs. They only prefer these nodes. If
+// the members need each other, Nomad may choose any part of these GPUs.
 func TestReplicasOnParts(t *testing.T) {
 	s := sharedWorld()
 	v := sharedView(t, s)
@@ -193,7 +193,14 @@ func TestReplicasOnParts(t *testing.T) {
 	if len(on) != 4 {
 		t.Errorf("four replicas are on %v", on)
 	}
-	if got := v.Pins(r, pl).GPUs(); len(got) != 16 {
+	if got := v.Pins(r, pl); got.Mode != rewrite.ModePrefer || len(got.GPUs()) > 0 || !got.Groups[0].Spread {
+		t.Errorf("pins of a service: %+v", got)
+	}
+	r, err = v.Request(addJob(t, s, strings.Replace(hcl, "meta {", "meta {\n    pal_on_failure = \"gang\"\n", 1), 2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := v.Pins(r, mustPlace(t, v, r.Gang)).GPUs(); len(got) != 16 {
 		t.Errorf("pins name %v, want all parts of four GPUs", got)
 	}
 }

@@ -29,7 +29,7 @@ func (v *View) Pins(r Request, p pal.Placement) rewrite.Pins {
 		name := r.Gang.MemberSets[m.MemberSet].Name
 		g := groups[name]
 		if g == nil {
-			g = &rewrite.GroupPins{Group: name, Spread: r.spreadByNomad(name)}
+			g = &rewrite.GroupPins{Group: name, Spread: r.Gang.Replicas}
 			groups[name] = g
 		}
 		g.Nodes = append(g.Nodes, v.GroupNode(m.Group).ID)
@@ -51,6 +51,8 @@ func (v *View) Pins(r Request, p pal.Placement) rewrite.Pins {
 			g.GPUs = partsOf(v.Ledger, g.GPUs)
 		case r.Mode == rewrite.ModeClass:
 			g.GPUs = v.usable(g.Nodes)
+		case r.Mode == rewrite.ModePrefer:
+			g.GPUs = nil
 		}
 		pins.Groups = append(pins.Groups, *g)
 	}
@@ -72,6 +74,9 @@ func (v *View) Pins(r Request, p pal.Placement) rewrite.Pins {
 // so Nomad need not restart the members when the placer takes the pins off (see [rewrite.HandOver]).
 // Only if the gang shares GPUs, or if some GPUs of the nodes are excluded, the pins name GPUs.
 func (v *View) PinsToNodes(r Request, p pal.Placement) rewrite.Pins {
+	if r.Mode == rewrite.ModePrefer { // they keep Nomad from nothing
+		return v.Pins(r, p)
+	}
 	r.Mode = rewrite.ModeClass
 	pins := v.Pins(r, p)
 	pins.Class, pins.Ceiling = "", 0
@@ -87,9 +92,8 @@ func (v *View) PinsToNodes(r Request, p pal.Placement) rewrite.Pins {
 
 // barOutliers removes outliers from class pins that would allow them. Pins allow an outlier if they
 // have no ceiling, or if the outlier's class also contains other GPUs. The pins then name all the
-// other GPUs, because Nomad does not know which GPUs are outliers. barOutliers keeps outliers that
-// the pins in allowed allow.
-func (v *View) barOutliers(r Request, pins *rewrite.Pins, allowed ...rewrite.Pins) {
+// other GPUs, because Nomad does not know which GPUs are outliers.
+func (v *View) barOutliers(r Request, pins *rewrite.Pins) {
 	if pins.Mode != rewrite.ModeClass || v.opts.OutlierThreshold == 0 {
 		return
 	}
@@ -101,8 +105,7 @@ func (v *View) barOutliers(r Request, pins *rewrite.Pins, allowed ...rewrite.Pin
 		}
 		good := slices.DeleteFunc(slices.Clone(all), func(id string) bool {
 			u := v.Cluster.Find(id)
-			return u >= 0 && v.outlier(u, r.Gang.Class) && v.allows(*pins, g.Group, u, r.Gang.Class) &&
-				!slices.ContainsFunc(allowed, func(o rewrite.Pins) bool { return v.allows(o, g.Group, u, r.Gang.Class) })
+			return u >= 0 && v.outlier(u, r.Gang.Class) && v.allows(*pins, g.Group, u, r.Gang.Class)
 		})
 		if len(good) < len(all) {
 			g.GPUs = good
@@ -161,30 +164,6 @@ func gpusOf(v *ledger.Ledger, nodes []string) []string {
 	}
 	slices.Sort(ids)
 	return ids
-}
-
-// Widen returns the union of a job's pins (old) and the pins of further members (more), whose
-// request is r. If only one of the two names GPUs, the union also names all GPUs on the other pins'
-// nodes.
-func (v *View) Widen(r Request, old, more rewrite.Pins) rewrite.Pins {
-	if old.Mode != rewrite.ModeClass {
-		return old.Union(more)
-	}
-	both := v.named(old, more).Union(v.named(more, old))
-	v.barOutliers(r, &both, old, more)
-	return both
-}
-
-// named returns p. If only o names GPUs for a group, the result names all GPUs on the group's nodes
-// in p.
-func (v *View) named(p, o rewrite.Pins) rewrite.Pins {
-	p.Groups = slices.Clone(p.Groups)
-	for i, g := range p.Groups {
-		if other, ok := o.Of(g.Group); ok && other.GPUs != nil && g.GPUs == nil {
-			p.Groups[i].GPUs = gpusOf(v.Ledger, g.Nodes)
-		}
-	}
-	return p
 }
 
 // Pin returns the job with exactly these pins: see [rewrite.Pin].

@@ -198,54 +198,6 @@ func Takes(job *api.Job) error {
 	return Empty(job)
 }
 
-// Missing returns the request for the members that a running job lacks. Member sets that lack no
-// members stay in the request, without members, so that each set keeps its number. If the pins name
-// only nodes, Missing leaves out nodes that have excluded GPUs: pins to GPUs would change the
-// device blocks, and so restart running members.
-func (v *View) Missing(job *api.Job) (Request, error) {
-	r, err := v.Request(job)
-	if err != nil {
-		return r, err
-	}
-	pins, _ := rewrite.Pinned(job)
-	for i := range r.Gang.MemberSets {
-		s := &r.Gang.MemberSets[i]
-		if gp, ok := pins.Of(s.Name); ok && pins.Mode == rewrite.ModeClass && gp.GPUs == nil {
-			s.Eligible = v.allUsable(s.Eligible)
-		}
-		v.discount(s, r, (*cluster.Alloc).Member)
-	}
-	return r, nil
-}
-
-// discount subtracts from a member set the members that already have an allocation. An allocation
-// on a disconnected node and its replacement count as one member.
-func (v *View) discount(s *pal.MemberSet, r Request, there func(*cluster.Alloc) bool) {
-	seen := map[string]bool{}
-	for _, a := range v.State.ByJob[r.Key] {
-		if a.Group == s.Name && s.Members > 0 && !seen[a.Name] && there(a) {
-			seen[a.Name] = true
-			s.Members--
-			v.haveSpread(s, a.Node)
-			if node, ok := v.NodeOf[a.Node]; ok && r.Gang.Replicas {
-				s.Beside = append(s.Beside, node)
-			}
-		}
-	}
-	if s.Members == 0 {
-		s.Eligible, s.Spreads, s.Beside = nil, nil, nil
-	}
-}
-
-// allUsable returns the eligible device groups whose nodes have no excluded GPU.
-func (v *View) allUsable(eligible []bool) []bool {
-	out := slices.Clone(eligible)
-	for i := range out {
-		out[i] = out[i] && v.usable([]string{v.GroupNode(i).ID}) == nil
-	}
-	return out
-}
-
 // Gate returns the job in the form in which to register it: with the gate. A job that requests no
 // GPUs, or that runs on every node, gets no gate, because Nomad alone places it.
 func Gate(job *api.Job) *api.Job {
@@ -319,22 +271,25 @@ func (o Options) classOf(job *api.Job, h rewrite.Hints) (class pal.AppClass, fro
 	return o.DefaultClass, "the default, because the job sets no class", nil
 }
 
-// modeOf returns the mode of the job's pins. Services, and gangs that can lose or gain single
-// members, are pinned to nodes and a class, because a change of pins to GPUs restarts every member.
+// modeOf returns the mode of the job's pins. Pins to GPUs are unsuitable for services that are
+// gangs, and for elastic gangs, because Nomad starts a new member of such a gang before it stops an
+// old one, or because a change of these pins restarts every member.
 func modeOf(job *api.Job, h rewrite.Hints) rewrite.Mode {
 	switch {
+	case h.Independent(job):
+		return rewrite.ModePrefer
 	case h.Pin != "":
 		return h.Pin
-	case *job.Type == api.JobTypeService, h.OnFailure == rewrite.ReplaceMember, h.Elastic:
+	case *job.Type == api.JobTypeService, h.Elastic:
 		return rewrite.ModeClass
 	}
 	return rewrite.ModeGPU
 }
 
-// replicas reports whether the job's members work independently. The members of a service work
-// independently, unless its author sets pal_on_failure = "gang" or pal_locality.
+// replicas reports whether the job's members are the replicas of a service, which the placer
+// spreads over nodes.
 func replicas(job *api.Job, h rewrite.Hints) bool {
-	return *job.Type == api.JobTypeService && h.OnFailure != rewrite.ReplaceGang && h.Locality == 0
+	return *job.Type == api.JobTypeService && h.Independent(job)
 }
 
 // sharing describes the jobs with which the job shares GPUs; nil if the job requests whole GPUs.
@@ -385,17 +340,6 @@ func (o Options) occupants(s *cluster.State) func(cluster.JobKey) pal.Occupant {
 		}
 		return is
 	}
-}
-
-// spreadByNomad reports whether the pins should make Nomad spread a group's members evenly over
-// nodes. Pins to GPUs already decide the nodes, and the author's own spread blocks take precedence.
-func (r Request) spreadByNomad(group string) bool {
-	if !r.Gang.Replicas || r.Mode == rewrite.ModeGPU {
-		return false
-	}
-	author := rewrite.Author(r.Job)
-	g := author.LookupTaskGroup(group)
-	return len(author.Spreads) == 0 && g != nil && len(g.Spreads) == 0
 }
 
 // finished returns how many of the group's allocations have finished their work, and need not run

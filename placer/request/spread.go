@@ -24,7 +24,7 @@ func (v *View) spreads(job *api.Job, a gpuRequest, e eligibility) []pal.SpreadOv
 	for _, sp := range slices.Concat(job.Spreads, a.group.Spreads) {
 		o := pal.SpreadOver{Weight: float64(weight(sp.Weight))}
 		in := v.attributeValues(sp.Attribute, e)
-		o.Values, o.Have = in.of, make([]int, len(in.names))
+		o.Values = in.of
 		o.Targets = spreadTargets(sp, in.names, float64(rewrite.Members(a.group)))
 		out = append(out, o)
 	}
@@ -81,23 +81,4 @@ func spreadTargets(sp *api.Spread, values []string, count float64) []float64 {
 		}
 	}
 	return targets
-}
-
-// haveSpread adds a member with an allocation on the node to the spreads of its member set.
-func (v *View) haveSpread(s *pal.MemberSet, nodeID string) {
-	node, ok := v.NodeOf[nodeID]
-	if !ok {
-		return
-	}
-	for i := range v.Devices {
-		if n, _ := v.Cluster.Group(i); n != node {
-			continue
-		}
-		for k := range s.Spreads {
-			if value := s.Spreads[k].Values[i]; value >= 0 {
-				s.Spreads[k].Have[value]++
-			}
-		}
-		return
-	}
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nomad-pal/nomad-pal/pal"
-	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/cluster/clustertest"
 )
 
@@ -87,24 +86,5 @@ func TestSpread(t *testing.T) {
 				t.Errorf("members (-want +got):\n%s", d)
 			}
 		})
-	}
-}
-
-// Members that already run count towards the spread.
-func TestSpreadOfTheMissing(t *testing.T) {
-	s := world(4)
-	job := addJob(t, s, clustertest.Jobspec("j", 2, 1, "spread {\n attribute = \"${meta.rack}\"\n}\n"), 5)
-	s.PutAlloc(&cluster.Alloc{ID: "a", Job: cluster.KeyOf(job), Group: "g", Node: "id-0", Client: "running", Desired: "run", GPUs: []string{"n0-0"}, CreateIndex: 6, ModifyIndex: 6})
-	v := view(t, s)
-	r, err := v.Missing(job)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pl, ok := pal.Place(v.Cluster, r.Gang, pal.Policy{Name: pal.PAL})
-	if !ok || len(pl.Members) != 1 {
-		t.Fatalf("placed: %v, %d members", ok, len(pl.Members))
-	}
-	if n, _ := v.Cluster.Group(pl.Members[0].Group); v.Nodes[n].Meta["rack"] != "r1" {
-		t.Errorf("the second member is on %s, in the rack of the first", v.Nodes[n].Name)
 	}
 }

@@ -31,6 +31,12 @@ func view(t *testing.T, s *cluster.State, without ...cluster.JobKey) *View {
 	return v
 }
 
+// serviceGang is the meta of a service whose members need each other, so its pins name a class.
+const serviceGang = `meta {
+    pal_class      = "A"
+    pal_on_failure = "gang"
+  }`
+
 func options() Options {
 	return Options{Ledger: ledger.Options{Locality: pal.TwoTier(1.7), RackMeta: "rack"}, DefaultClass: pal.ClassB, Apps: map[string]pal.AppClass{"bert": pal.ClassB}}
 }
@@ -227,7 +233,7 @@ func TestDistinctHosts(t *testing.T) {
 // class limit, only its node.
 func TestClassPins(t *testing.T) {
 	s := world(1)
-	service := strings.Replace(clustertest.Jobspec("j", 1, 1, `meta { pal_class = "A" }`), `"batch"`, `"service"`, 1)
+	service := strings.Replace(clustertest.Jobspec("j", 1, 1, serviceGang), `"batch"`, `"service"`, 1)
 	pinsOf := func() rewrite.Pins {
 		v := view(t, s)
 		r, err := v.Request(addJob(t, s, service, 1))
@@ -240,7 +246,7 @@ func TestClassPins(t *testing.T) {
 		}
 		return v.Pins(r, pl)
 	}
-	nodes := []rewrite.GroupPins{{Group: "g", Nodes: []string{"id-0"}, Spread: true}}
+	nodes := []rewrite.GroupPins{{Group: "g", Nodes: []string{"id-0"}}}
 	if d := cmp.Diff(rewrite.Pins{Mode: rewrite.ModeClass, Groups: nodes}, pinsOf()); d != "" {
 		t.Errorf("nothing published: %s", d)
 	}
@@ -344,7 +350,7 @@ func outlierWorld(t *testing.T, classes ...[2]string) (*cluster.State, *View) {
 // one class contains outliers and normal GPUs.
 func TestPinsByClassLeaveOutOutliers(t *testing.T) {
 	const alone, shared = "the outlier has a class of its own", "it shares one"
-	service := strings.Replace(clustertest.Jobspec("s", 2, 1, `meta { pal_class = "A" }`), `type = "batch"`, `type = "service"`, 1)
+	service := strings.Replace(clustertest.Jobspec("s", 2, 1, serviceGang), `type = "batch"`, `type = "service"`, 1)
 	elastic := strings.Replace(clustertest.Jobspec("e", 3, 1, `meta {
     pal_class   = "A"
     pal_elastic = "true"
@@ -371,31 +377,6 @@ func TestPinsByClassLeaveOutOutliers(t *testing.T) {
 		}
 		if got := v.Pins(r, pl); got.Ceiling != c.ceiling || !slices.Equal(got.Groups[0].GPUs, c.named) {
 			t.Errorf("%s: %+v", c.name, got)
-		}
-	}
-}
-
-// New members of a service on slower GPUs do not allow the other members an outlier. A
-// member that already has one keeps it.
-func TestWidenedPinsLeaveOutOutliers(t *testing.T) {
-	s, v := outlierWorld(t, [2]string{"n0-0,n0-1", "n0-0,n0-1,n0-2,n0-3"}, [2]string{"n1-0,n1-1", "n1-0,n1-1,n1-2,n1-3"})
-	r, err := v.Request(addJob(t, s, strings.Replace(clustertest.Jobspec("s", 2, 1, `meta { pal_class = "A" }`), `type = "batch"`, `type = "service"`, 1), 1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	pins := func(ceiling int, node string, gpus ...string) rewrite.Pins {
-		return rewrite.Pins{Mode: rewrite.ModeClass, Class: "A", Ceiling: ceiling, Groups: []rewrite.GroupPins{{Group: "g", Nodes: []string{node}, GPUs: gpus}}}
-	}
-	for name, c := range map[string]struct{ old, more, want []string }{
-		"outliers of the old node": {nil, []string{"n1-0", "n1-1", "n1-2"}, []string{"n0-0", "n0-1", "n0-2", "n1-0", "n1-1", "n1-2"}},
-		"an outlier that it has":   {[]string{"n0-0", "n0-3"}, []string{"n1-2"}, []string{"n0-0", "n0-3", "n1-2"}},
-	} {
-		old := pins(2, "id-0", c.old...)
-		if len(c.old) > 0 {
-			old.Ceiling = 3
-		}
-		if got := v.Widen(r, old, pins(3, "id-1", c.more...)); got.Ceiling != 3 || !slices.Equal(got.Groups[0].GPUs, c.want) {
-			t.Errorf("%s: %+v", name, got)
 		}
 	}
 }

@@ -13,8 +13,8 @@
 //   - The gated form is the author's form with one more constraint, which no node satisfies.
 //   - The pinned form is the author's form with constraints on each group with GPUs. One constraint
 //     lists node ids. Depending on the [Mode], each GPU request also has a constraint on instance
-//     ids or on a class. ModePrefer writes affinities instead of constraints. [Pin] may also add a
-//     constraint to the whole job.
+//     ids or on a class. [Pin] may also add a constraint to the whole job. ModePrefer instead writes
+//     affinities, and for the replicas of a service a spread block, into each group with GPUs.
 //
 // A gang that is being stopped has a fourth form, gated and pinned. The allocations of a gated and
 // pinned gang keep running until they are stopped, and Nomad cannot replace them.

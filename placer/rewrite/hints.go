@@ -59,11 +59,7 @@ type Hints struct {
 	Neighbours pal.Sharing
 }
 
-// FailureAction says what the placer replaces after the loss of a member. Pins to single GPUs
-// cannot change while members run, because Nomad replaces every member whose device block differs
-// from the job's. If only a constraint on nodes changes, Nomad replaces no member. So the action
-// "member" requires [ModeClass], because the placer can add nodes to such pins by changing only
-// constraints on nodes. Jobs with the action "member" get this mode automatically.
+// FailureAction says what the placer replaces after the loss of a member.
 type FailureAction string
 
 // The failure actions.
@@ -97,13 +93,26 @@ func ParseHints(job *api.Job) (Hints, error) {
 			return Hints{}, err
 		}
 	}
-	if h.OnFailure == ReplaceMember && h.Pin != "" && h.Pin != ModeClass {
-		return Hints{}, fmt.Errorf(`meta pal_on_failure = "member" contradicts pal_pin = %q: such pins cannot be changed while other members run; remove pal_pin, or set pal_pin to "class"`, h.Pin)
+	if h.Independent(job) && h.Pin != "" && h.Pin != ModePrefer {
+		return Hints{}, fmt.Errorf(`meta pal_pin = %q is for gangs, but the members of this job work independently, so Nomad alone replaces them, on any node: remove pal_pin, or set pal_on_failure to "gang"`, h.Pin)
 	}
 	if err := h.check(job); err != nil {
 		return Hints{}, err
 	}
 	return h, nil
+}
+
+// Independent reports whether the members of the job work independently of each other: the members
+// of a batch job with [ReplaceMember], and the replicas of a service. If its author sets
+// pal_on_failure = "gang" or pal_locality, a service is a gang.
+//
+// Once such a job has started, Nomad owns it. The job has [ModePrefer], so its pins never keep Nomad
+// from replacing, moving, updating or scaling members as it would without the placer.
+func (h Hints) Independent(job *api.Job) bool {
+	if job.Type == nil || *job.Type != api.JobTypeService {
+		return h.OnFailure == ReplaceMember
+	}
+	return h.OnFailure != ReplaceGang && h.Locality == 0
 }
 
 // read reads the hints of the job or of one group. seen contains the hints that were read before,

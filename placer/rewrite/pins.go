@@ -47,10 +47,11 @@ type Mode string
 const (
 	// ModeGPU ties the job to exactly the chosen GPUs. Most gangs have this mode.
 	ModeGPU Mode = "gpu"
-	// ModeClass ties the job to nodes, and to GPUs up to a variability class, so that Nomad itself
-	// can reschedule members. Services, elastic gangs and jobs with [ReplaceMember] have this mode.
+	// ModeClass ties the job to nodes, and to GPUs up to a variability class. Elastic gangs have
+	// this mode, and services that are gangs.
 	ModeClass Mode = "class"
-	// ModePrefer adds only affinities, so the pins never keep a job from running.
+	// ModePrefer adds only affinities for nodes, so the pins never keep Nomad from placing a member.
+	// Jobs whose members work independently have this mode ([Hints.Independent]).
 	ModePrefer Mode = "prefer"
 )
 
@@ -78,7 +79,7 @@ type GroupPins struct {
 	Group string
 	Nodes []string // node ids, sorted
 	// GPUs are instance ids, sorted. With ModeClass, GPUs is nil if the pins allow all GPUs of the
-	// nodes.
+	// nodes. With ModePrefer, GPUs is nil: an affinity cannot choose a GPU within a node.
 	GPUs []string `json:",omitempty"`
 	// Count is the number of members that an elastic gang should have, or 0 for other gangs.
 	Count int `json:",omitempty"`
@@ -116,36 +117,6 @@ func (p Pins) Of(group string) (GroupPins, bool) {
 		}
 	}
 	return GroupPins{}, false
-}
-
-// Union returns pins that allow everything that p or o allows. Both p and o must be [ModeClass]
-// pins of the same job. Either both or neither must name GPUs, because pins without a list of GPUs
-// allow any GPU.
-func (p Pins) Union(o Pins) Pins {
-	if p.Ceiling == 0 || o.Ceiling == 0 { // any class
-		p.Class, p.Ceiling = "", 0
-	} else {
-		p.Ceiling = max(p.Ceiling, o.Ceiling)
-	}
-	groups := make([]GroupPins, len(p.Groups))
-	for i, g := range p.Groups {
-		if more, ok := o.Of(g.Group); ok {
-			g.Nodes, g.GPUs = union(g.Nodes, more.Nodes), union(g.GPUs, more.GPUs)
-		}
-		groups[i] = g
-	}
-	p.Groups = groups
-	return p
-}
-
-// union returns the elements of a and b, sorted. union returns nil if a and b are nil.
-func union(a, b []string) []string {
-	if a == nil && b == nil {
-		return nil
-	}
-	all := slices.Concat(a, b)
-	slices.Sort(all)
-	return slices.Compact(all)
 }
 
 // Pin returns the author's job with exactly these pins and without the gate. Every group in p must
@@ -230,10 +201,10 @@ func pinGroup(g *api.TaskGroup, p Pins, gp GroupPins) {
 		g.Spreads = append(slices.Clone(g.Spreads), overNodes())
 	}
 	if p.Mode == ModePrefer {
-		g.Affinities = append(slices.Clone(g.Affinities), affinity(nodeTarget, markedList(mark, nodes)))
-	} else {
-		g.Constraints = append(slices.Clone(g.Constraints), constraint(nodeTarget, markedList(mark, nodes)))
+		g.Affinities = append(slices.Clone(g.Affinities), prefer(markedList(mark, nodes)), everywhere(gp.Spread))
+		return
 	}
+	g.Constraints = append(slices.Clone(g.Constraints), constraint(nodeTarget, markedList(mark, nodes)))
 	eachDevice(g, func(d *api.RequestedDevice) {
 		switch p.Mode {
 		case ModeGPU:
@@ -249,8 +220,6 @@ func pinGroup(g *api.TaskGroup, p Pins, gp GroupPins) {
 				own = append(own, constraint(classTarget(p.Class, p.Ceiling), idsTarget))
 			}
 			d.Constraints = own
-		case ModePrefer:
-			d.Affinities = append(slices.Clone(d.Affinities), affinity(idsTarget, markedList(mark, gp.GPUs)))
 		}
 	})
 }
@@ -272,23 +241,47 @@ func constraint(l, r string) *api.Constraint {
 	return &api.Constraint{LTarget: l, RTarget: r, Operand: containsAny}
 }
 
-// affinity returns an affinity for any of the values in r. Its weight is the highest that Nomad
-// allows.
-func affinity(l, r string) *api.Affinity {
-	return &api.Affinity{LTarget: l, RTarget: r, Operand: containsAny, Weight: new(int8(100))}
+// prefer returns an affinity for the nodes in the list. everywhere returns an affinity for or against
+// all nodes.
+//
+// A node's score is the mean of its partial scores. Affinities are one of them: the sum of the
+// weights that match the node, divided by the sum of all weights. With prefer alone, a chosen node
+// would get 1 and another node no such partial score, so its mean would have fewer parts. Then Nomad
+// would often prefer a chosen node that already runs a replica to an empty node.
+//
+// Replicas are spread: with [overNodes], a node without a replica gets 1, and others get -1. With 1
+// for chosen nodes and 1/2 for others, Nomad prefers empty chosen nodes to other empty nodes, and
+// these to nodes with replicas. This is so even if Nomad counts a node with a replica as empty. It
+// does so in the first evaluation after the node was lost and came back (seen on 1.11.3).
+// TestPlacerServiceBesidePlain compares a service with plain Nomad's on a real cluster.
+//
+// The members of a batch job may share a node. With 1/3 for chosen nodes and -1/3 for others, Nomad
+// fills the chosen nodes first.
+func prefer(nodes string) *api.Affinity {
+	return &api.Affinity{LTarget: nodeTarget, RTarget: nodes, Operand: containsAny, Weight: new(int8(100))}
 }
 
-// overNodes returns a spread block that spreads members evenly over nodes. Its weight is the
-// highest that Nomad allows. Without a spread block, Nomad's scheduler also tends to separate the
-// members of a group. But the scheduler places several members on a node if they use most of the
-// node's resources.
+func everywhere(spread bool) *api.Affinity {
+	weight := int8(-50)
+	if spread {
+		weight = 100
+	}
+	return &api.Affinity{LTarget: Mark, RTarget: Mark, Operand: "=", Weight: &weight}
+}
+
+// isEverywhere reports whether an affinity is that of [everywhere].
+func isEverywhere(a *api.Affinity) bool { return a.LTarget == Mark && a.RTarget == Mark }
+
+// overNodes returns a spread block that spreads members evenly over nodes. Nomad scores even
+// spreads without their weight, so the lowest weight leaves the author's own spread blocks, if any,
+// nearly their full weight.
 func overNodes() *api.Spread {
-	return &api.Spread{Attribute: nodeTarget, Weight: new(int8(100))}
+	return &api.Spread{Attribute: nodeTarget, Weight: new(int8(1))}
 }
 
 // isOverNodes reports whether a spread block equals the block of [overNodes].
 func isOverNodes(s *api.Spread) bool {
-	return s.Attribute == nodeTarget && s.Weight != nil && *s.Weight == 100 && len(s.SpreadTarget) == 0
+	return s.Attribute == nodeTarget && s.Weight != nil && *s.Weight == 1 && len(s.SpreadTarget) == 0
 }
 
 // eachDevice replaces each GPU request of the group by a copy, and calls f with the copy.

@@ -272,7 +272,7 @@ func drawPins(t *rapid.T, job *api.Job) rewrite.Pins {
 	}
 	for _, g := range job.TaskGroups {
 		gp := rewrite.GroupPins{Group: *g.Name, Nodes: []string{"n1", "n3"}}
-		if p.Mode != rewrite.ModeClass || rapid.Bool().Draw(t, "names GPUs") {
+		if p.Mode == rewrite.ModeGPU || p.Mode == rewrite.ModeClass && rapid.Bool().Draw(t, "names GPUs") {
 			gp.GPUs = []string{"g1", "g7"}
 		}
 		gp.Spread = rapid.Bool().Draw(t, "spread")
@@ -281,48 +281,39 @@ func drawPins(t *rapid.T, job *api.Job) rewrite.Pins {
 	return p
 }
 
-// pal_on_failure = "member" and pins to single GPUs exclude each other.
-func TestMemberNeedsClassPins(t *testing.T) {
-	name := "g"
+// Members that work independently get no pins that could keep Nomad from placing them.
+func TestIndependentMembersHaveNoPins(t *testing.T) {
 	for _, tc := range []struct {
-		pin, on string
-		ok      bool
-	}{{"gpu", "member", false}, {"gpu", "gang", true}, {"class", "member", true}, {"", "member", true}} {
-		job := &api.Job{Meta: map[string]string{"pal_on_failure": tc.on}, TaskGroups: []*api.TaskGroup{{Name: &name}}}
-		if tc.pin != "" {
-			job.Meta["pal_pin"] = tc.pin
+		kind, pin, onFailure, locality string
+		independent, ok                bool
+	}{
+		{"batch", "gpu", "member", "", true, false},
+		{"batch", "class", "member", "", true, false},
+		{"batch", "prefer", "member", "", true, true},
+		{"batch", "", "member", "", true, true},
+		{"batch", "gpu", "gang", "", false, true},
+		{"service", "", "", "", true, true},
+		{"service", "", "member", "", true, true},
+		{"service", "prefer", "", "", true, true},
+		{"service", "class", "", "", true, false},
+		{"service", "gpu", "", "", true, false},
+		{"service", "gpu", "gang", "", false, true},
+		{"service", "class", "", "node", false, true},
+		{"service", "", "gang", "", false, true},
+	} {
+		job := &api.Job{Type: &tc.kind, Meta: map[string]string{}, TaskGroups: []*api.TaskGroup{{Name: new("g")}}}
+		for k, v := range map[string]string{"pal_pin": tc.pin, "pal_on_failure": tc.onFailure, "pal_locality": tc.locality} {
+			if v != "" {
+				job.Meta[k] = v
+			}
 		}
-		_, err := rewrite.ParseHints(job)
-		if ok := err == nil; ok != tc.ok || !ok && !strings.Contains(err.Error(), `"member" contradicts pal_pin = "gpu"`) {
-			t.Errorf("pal_pin %q, pal_on_failure %q: %v", tc.pin, tc.on, err)
+		h, err := rewrite.ParseHints(job)
+		if ok := err == nil; ok != tc.ok || !ok && !strings.Contains(err.Error(), "is for gangs") {
+			t.Errorf("%+v: %v", tc, err)
 		}
-	}
-}
-
-// A union with pins that allow any class allows any class.
-func TestUnionOfCeilings(t *testing.T) {
-	for _, tc := range [][3]int{{1, 3, 3}, {3, 1, 3}, {0, 2, 0}, {2, 0, 0}} {
-		a, b := rewrite.Pins{Mode: rewrite.ModeClass, Class: "A", Ceiling: tc[0]}, rewrite.Pins{Mode: rewrite.ModeClass, Class: "A", Ceiling: tc[1]}
-		if got := a.Union(b).Ceiling; got != tc[2] {
-			t.Errorf("%d and %d: %d, want %d", tc[0], tc[1], got, tc[2])
+		if err == nil && h.Independent(job) != tc.independent {
+			t.Errorf("%+v: independent: %v", tc, h.Independent(job))
 		}
-	}
-}
-
-// Members that get more nodes keep their old nodes and GPUs. Groups that get no more keep
-// theirs.
-func TestUnionOfNodes(t *testing.T) {
-	pins := func(groups ...rewrite.GroupPins) rewrite.Pins {
-		return rewrite.Pins{Mode: rewrite.ModeClass, Groups: groups}
-	}
-	had := pins(rewrite.GroupPins{Group: "a", Nodes: []string{"n2", "n3"}, GPUs: []string{"g2", "g3"}}, rewrite.GroupPins{Group: "b", Nodes: []string{"n4"}})
-	more := pins(rewrite.GroupPins{Group: "a", Nodes: []string{"n1", "n2"}, GPUs: []string{"g1", "g2"}})
-	want := pins(rewrite.GroupPins{Group: "a", Nodes: []string{"n1", "n2", "n3"}, GPUs: []string{"g1", "g2", "g3"}}, had.Groups[1])
-	if d := cmp.Diff(want, had.Union(more)); d != "" {
-		t.Errorf("(-want +got):\n%s", d)
-	}
-	if d := cmp.Diff(pins(rewrite.GroupPins{Group: "b", Nodes: []string{"n4"}}), pins(had.Groups[1]).Union(pins(had.Groups[1]))); d != "" {
-		t.Errorf("GPUs that were not named (-want +got):\n%s", d)
 	}
 }
 

@@ -70,11 +70,6 @@ func modeOf(mark string, plain Mode) Mode {
 // readDevice adds the pins in a device request to the pins of the group that contains the request.
 func readDevice(d *api.RequestedDevice, mark string, p *Pins, gp *GroupPins) {
 	if p.Mode == ModePrefer {
-		for _, a := range d.Affinities {
-			if _, ids, ok := splitMarked(a.LTarget, a.Operand, a.RTarget, idsTarget); ok {
-				gp.GPUs = ids
-			}
-		}
 		return
 	}
 	for _, c := range d.Constraints {
@@ -143,8 +138,7 @@ func hasPins(g *api.TaskGroup) bool {
 
 // HandOver returns the job as Nomad alone can manage it, without a restart of running members: not
 // gated, and not pinned for the placer. Nomad updates constraints of jobs and groups in place, but
-// restarts members whose device blocks change, and before 1.10 also those whose spreads or
-// affinities change. So pins of these kinds stay in the job, with a mark that only [Author] heeds.
+// restarts members whose device blocks change. So pins of this kind stay in the job, with a mark that only [Author] heeds.
 // All other jobs become as their authors wrote them.
 func HandOver(job *api.Job) *api.Job {
 	author := Author(job)
@@ -175,7 +169,6 @@ func HandOver(job *api.Job) *api.Job {
 // restarting returns the parts of the job whose change by the placer can restart members.
 func restarting(job *api.Job) (parts []any) {
 	for _, g := range job.TaskGroups {
-		parts = append(parts, len(g.Spreads), len(g.Affinities))
 		for _, t := range g.Tasks {
 			parts = append(parts, GPURequests(t))
 		}
@@ -206,17 +199,16 @@ func unpinGroup(g *api.TaskGroup) {
 			return ok
 		}
 	}
-	preferred := func(target string) func(*api.Affinity) bool {
-		return func(a *api.Affinity) bool {
-			_, _, ok := splitMarked(a.LTarget, a.Operand, a.RTarget, target)
-			return ok
-		}
+	if mode == ModePrefer {
+		g.Affinities = without(g.Affinities, func(a *api.Affinity) bool {
+			_, _, ok := splitMarked(a.LTarget, a.Operand, a.RTarget, nodeTarget)
+			return ok || isEverywhere(a)
+		})
+		return
 	}
 	g.Constraints = without(g.Constraints, ours(nodeTarget))
-	g.Affinities = without(g.Affinities, preferred(nodeTarget))
 	eachDevice(g, func(d *api.RequestedDevice) {
 		d.Constraints = without(d.Constraints, ours(idsTarget))
-		d.Affinities = without(d.Affinities, preferred(idsTarget))
 		if strings.TrimSuffix(mark, markLeft) == markClass {
 			d.Constraints = withoutLastCeiling(d.Constraints)
 		}

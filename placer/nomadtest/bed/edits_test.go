@@ -384,30 +384,6 @@ func TestLargerSizeWaitsItsTurn(t *testing.T) {
 			keepsItsSize(w, time.Minute, "and may hold at most")
 		})
 	})
-	t.Run("limit, of a service that is scaled", func(t *testing.T) {
-		Run(t, Options{Seed: 1, Placer: tenants}, func(w *World) {
-			w.AddNodes(4, 1)
-			w.StartPlacer()
-			w.Submit(Gang{Name: "a", Service: true, Members: 1, GPUs: 1})
-			w.ExpectRunning("a", 10*time.Second)
-			w.RunFor(time.Minute)
-			scaled := w.Nomad.Job(Key("a"))
-			scaled.TaskGroups[0].Count = new(4)
-			if err := w.Register(scaled); err != nil {
-				t.Fatal(err)
-			}
-			w.Excuse()
-			for range 120 {
-				w.RunFor(time.Second)
-				if n := len(w.GPUs(Key("a"))); n != 1 {
-					t.Fatalf("it has %d GPUs:\n%s", n, w.Describe())
-				}
-			}
-			if d := w.Describe(); !strings.Contains(d, "no room for the missing members: needs 4 GPUs; the job's tenant may hold at most 3") {
-				t.Error(d)
-			}
-		})
-	})
 	t.Run("queue", func(t *testing.T) {
 		Run(t, Options{Seed: 1}, func(w *World) {
 			w.AddNodes(2, 2)

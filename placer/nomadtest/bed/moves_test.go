@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
@@ -175,45 +176,57 @@ func (w *World) update(name string) {
 // The canary of a service runs beside the old version, on another node if its own is full. If all
 // nodes are full, it waits, and explain says for what.
 func TestCanaries(t *testing.T) {
-	for _, mode := range []string{"class", "gpu"} {
-		t.Run(mode, func(t *testing.T) {
-			Run(t, Options{Seed: 1}, func(w *World) {
-				w.AddNodes(1, 1)
-				w.StartPlacer()
-				g := canaried()
-				g.Meta = map[string]string{"pal_pin": mode}
-				w.Submit(g)
-				w.ExpectRunning("s", 5*time.Second)
-				old := w.Members(Key("s"))[0].ID
-				w.update("s")
-				w.RunFor(30 * time.Second)
-				e := w.explained("s")
-				if !strings.Contains(e.Reason.String(), "no room for the canaries of the new version") {
-					t.Errorf("explain says: %s", e.Reason.String())
-				}
-				if len(e.Members) != 1 || !strings.Contains(e.Reason.String(), e.Members[0].String()) || len(e.Remedies) != 1 || !strings.HasPrefix(e.Remedies[0].Sentence(), "The canaries start when 1 GPU comes free in addition") {
-					t.Errorf("members: %q; advice: %q", e.Members, e.Remedies)
-				}
-				w.AddNodes(1, 1)
-				w.Expect("the canary runs", time.Minute, func() bool {
-					return slices.ContainsFunc(w.Members(Key("s")), func(m nomadtest.Member) bool { return m.ID != old && m.Client == "running" })
-				})
-			})
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(1, 1)
+		w.StartPlacer()
+		w.Submit(canaried())
+		w.ExpectRunning("s", 5*time.Second)
+		old := w.Members(Key("s"))[0].ID
+		w.update("s")
+		w.RunFor(30 * time.Second)
+		if e := w.explained("s"); e.State != gang.Running || !strings.Contains(e.Reason.String(), `Nomad has no room for group "workers"`) {
+			t.Errorf("explain says: %s: %s", e.State, e.Reason.String())
+		}
+		w.AddNodes(1, 1)
+		w.Expect("the canary runs", time.Minute, func() bool {
+			return slices.ContainsFunc(w.Members(Key("s")), func(m nomadtest.Member) bool { return m.ID != old && m.Client == "running" })
+		})
+	})
+}
+
+// A service whose node is lost moves elsewhere. If there is no room, it waits.
+func TestServiceLosesItsNode(t *testing.T) {
+	for _, meta := range []map[string]string{nil, {"pal_locality": "node"}} {
+		Run(t, Options{Seed: 1}, func(w *World) {
+			w.AddNodes(2, 2)
+			w.StartPlacer()
+			w.Submit(Gang{Name: "busy", Members: 2, Runs: 2 * time.Minute, Change: on(1)})
+			w.ExpectRunning("busy", 5*time.Second)
+			w.Submit(Gang{Name: "s", Members: 2, GPUs: 1, Service: true, Reschedules: 5, Meta: meta})
+			w.ExpectRunning("s", 5*time.Second)
+			w.Nomad.CrashNode(w.Members(Key("s"))[0].Node)
+			w.ExpectFinished("busy", 3*time.Minute)
+			w.ExpectRunning("s", 2*time.Minute)
 		})
 	}
 }
 
-// A service whose node is lost moves elsewhere. If there is no room, it waits.
-func TestServiceIsExtended(t *testing.T) {
+// A service is scaled up while Nomad has room elsewhere: its new members run there, and no placer is
+// needed.
+func TestServiceIsScaledWithoutPlacer(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
-		w.AddNodes(2, 2)
-		w.StartPlacer()
-		w.Submit(Gang{Name: "s", Members: 2, GPUs: 1, Service: true, Reschedules: 5, Meta: map[string]string{"pal_locality": "node"}})
+		w.AddNodes(2, 1)
+		p := w.StartPlacer()
+		w.Submit(Gang{Name: "s", Members: 2, GPUs: 1, Service: true, Reschedules: 5})
 		w.ExpectRunning("s", 5*time.Second)
-		w.Submit(Gang{Name: "busy", GPUs: 2, Runs: 2 * time.Minute})
-		w.ExpectRunning("busy", 5*time.Second)
-		w.Nomad.CrashNode(w.Members(Key("s"))[0].Node)
-		w.ExpectFinished("busy", 3*time.Minute)
-		w.ExpectRunning("s", 2*time.Minute)
+		w.AddNodes(1, 1)
+		p.Kill()
+		w.scale("s", 3)
+		w.Expect("three members run", time.Minute, func() bool { return len(w.Members(Key("s"))) == 3 })
+		w.StartPlacer()
+		w.RunFor(10 * time.Minute)
+		if n, as := len(w.Members(Key("s"))), Carries(w.Nomad.Job(Key("s"))); n != 3 || as != "pinned" {
+			t.Errorf("%d members, %s", n, as)
+		}
 	})
 }

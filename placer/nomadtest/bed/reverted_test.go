@@ -14,15 +14,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
 
-// A service with pins to GPUs is scaled up beyond what fits (nomad job scale, or Nomad's
-// autoscaler). It keeps its pins, because behind a gate Nomad would not retry any member that
-// fails. (Nomad also retries none once the deployment has failed for lack of room: scenario "fails
+// A service is scaled up beyond what fits (nomad job scale, or Nomad's autoscaler). It gets no gate,
+// because behind a gate Nomad would not retry any member that fails. (Nomad also retries none once the deployment has failed for lack of room: scenario "fails
 // after its deployment has failed".)
 func TestServiceScaledUpDiesOut(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(1, 4)
 		w.StartPlacer()
-		w.Submit(Gang{Name: "serve", Service: true, Members: 2, Reschedules: 20, Meta: map[string]string{"pal_pin": "gpu"}, Runs: time.Hour, Exit: 1})
+		w.Submit(Gang{Name: "serve", Service: true, Members: 2, Reschedules: 20, Runs: time.Hour, Exit: 1})
 		w.ExpectRunning("serve", time.Minute)
 		w.Submit(Gang{Name: "train", Members: 2, Runs: 100 * time.Hour})
 		w.ExpectRunning("train", time.Minute)
@@ -106,75 +105,67 @@ func TestServiceRevertedToFullNodes(t *testing.T) {
 }
 
 // A new version of a service fails, and Nomad reverts to the previous version (auto_revert). That
-// version stays in force, on the GPUs in its pins, until the author registers another.
+// version stays in force until the author registers another.
 func TestRevertedByNomad(t *testing.T) {
-	for _, pin := range []string{"class", "gpu"} {
-		t.Run(pin, func(t *testing.T) {
-			Run(t, Options{Seed: 1}, func(w *World) {
-				w.AddNodes(2, 4)
-				p := w.StartPlacer()
-				w.Submit(Gang{Name: "serve", Service: true, Members: 3, Meta: map[string]string{"pal_pin": pin}, Change: func(j *api.Job) {
-					j.TaskGroups[0].Update = &api.UpdateStrategy{MaxParallel: new(1), MinHealthyTime: new(5 * time.Second), AutoRevert: new(true)}
-				}})
-				w.ExpectRunning("serve", time.Minute)
-				w.RunFor(time.Minute)
-				fails := func(j *api.Job) { runsScript(j.TaskGroups[0], "sleep 2; exit 1") }
-				if err := w.Edit(Key("serve"), fails); err != nil {
-					t.Fatal(err)
-				}
-				w.Expect("Nomad reverts it", 5*time.Minute, func() bool { return w.rules.counted().reverted == 1 })
-				p.Kill()
-				w.StartPlacer()
-				w.RunFor(30 * time.Minute)
-				w.ExpectRunning("serve", 0)
-				for _, m := range w.Members(Key("serve")) {
-					if *m.Version.JobModifyIndex != *w.Nomad.Job(Key("serve")).JobModifyIndex {
-						t.Errorf("member %d runs version %d:\n%s", m.Number, *m.Version.Version, w.Describe())
-					}
-				}
-				if n := w.rules.counted().reverted; n != 1 {
-					t.Errorf("Nomad has reverted it %d times:\n%s", n, w.Describe())
-				}
-			})
-		})
-	}
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(2, 4)
+		p := w.StartPlacer()
+		w.Submit(Gang{Name: "serve", Service: true, Members: 3, Change: func(j *api.Job) {
+			j.TaskGroups[0].Update = &api.UpdateStrategy{MaxParallel: new(1), MinHealthyTime: new(5 * time.Second), AutoRevert: new(true)}
+		}})
+		w.ExpectRunning("serve", time.Minute)
+		w.RunFor(time.Minute)
+		fails := func(j *api.Job) { runsScript(j.TaskGroups[0], "sleep 2; exit 1") }
+		if err := w.Edit(Key("serve"), fails); err != nil {
+			t.Fatal(err)
+		}
+		w.Expect("Nomad reverts it", 5*time.Minute, func() bool { return w.rules.counted().reverted == 1 })
+		p.Kill()
+		w.StartPlacer()
+		w.RunFor(30 * time.Minute)
+		w.ExpectRunning("serve", 0)
+		for _, m := range w.Members(Key("serve")) {
+			if *m.Version.JobModifyIndex != *w.Nomad.Job(Key("serve")).JobModifyIndex {
+				t.Errorf("member %d runs version %d:\n%s", m.Number, *m.Version.Version, w.Describe())
+			}
+		}
+		if n := w.rules.counted().reverted; n != 1 {
+			t.Errorf("Nomad has reverted it %d times:\n%s", n, w.Describe())
+		}
+	})
 }
 
 // A service's version with more members has room only elsewhere, and its deployment fails because
 // none of its members becomes healthy. The healthy members of the previous version keep running, as
 // Nomad leaves them. A restart of the whole service would bring up the version that has failed.
 func TestFailedDeploymentElsewhere(t *testing.T) {
-	for _, pin := range []string{"class", "gpu"} {
-		t.Run(pin, func(t *testing.T) {
-			Run(t, Options{Seed: 1}, func(w *World) {
-				w.AddNodes(1, 2)
-				w.StartPlacer()
-				w.Submit(Gang{Name: "serve", Service: true, Members: 2, Meta: map[string]string{"pal_pin": pin}, Change: func(j *api.Job) {
-					j.TaskGroups[0].Update = &api.UpdateStrategy{
-						MaxParallel: new(1), HealthCheck: new("task_states"), MinHealthyTime: new(5 * time.Second),
-						HealthyDeadline: new(30 * time.Second), ProgressDeadline: new(time.Minute),
-					}
-				}})
-				w.ExpectRunning("serve", time.Minute)
-				w.RunFor(time.Minute)
-				before := w.Members(Key("serve"))
-				w.AddNodes(1, 4)
-				w.RunFor(time.Minute)
-				if err := w.Edit(Key("serve"), func(j *api.Job) {
-					j.TaskGroups[0].Count, j.TaskGroups[0].Update.HealthCheck = new(3), new("manual")
-				}); err != nil {
-					t.Fatal(err)
-				}
-				w.RunFor(30 * time.Minute)
-				if n := w.stillThere(before); n != 2 || len(w.Members(Key("serve"))) != 3 {
-					t.Errorf("%d of 2 of the version before run:\n%s", n, w.Describe())
-				}
-				if e := w.explained("serve"); !strings.Contains(e.Reason.String(), "3 of 3 members run") {
-					t.Errorf("%s: %s", e.State, e.Reason.String())
-				}
-			})
-		})
-	}
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(1, 2)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "serve", Service: true, Members: 2, Change: func(j *api.Job) {
+			j.TaskGroups[0].Update = &api.UpdateStrategy{
+				MaxParallel: new(1), HealthCheck: new("task_states"), MinHealthyTime: new(5 * time.Second),
+				HealthyDeadline: new(30 * time.Second), ProgressDeadline: new(time.Minute),
+			}
+		}})
+		w.ExpectRunning("serve", time.Minute)
+		w.RunFor(time.Minute)
+		before := w.Members(Key("serve"))
+		w.AddNodes(1, 4)
+		w.RunFor(time.Minute)
+		if err := w.Edit(Key("serve"), func(j *api.Job) {
+			j.TaskGroups[0].Count, j.TaskGroups[0].Update.HealthCheck = new(3), new("manual")
+		}); err != nil {
+			t.Fatal(err)
+		}
+		w.RunFor(30 * time.Minute)
+		if n := w.stillThere(before); n != 2 || len(w.Members(Key("serve"))) != 3 {
+			t.Errorf("%d of 2 of the version before run:\n%s", n, w.Describe())
+		}
+		if e := w.explained("serve"); !strings.Contains(e.Reason.String(), "3 of 3 members run") {
+			t.Errorf("%s: %s", e.State, e.Reason.String())
+		}
+	})
 }
 
 // stillThere counts the members that still run.

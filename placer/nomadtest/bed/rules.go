@@ -403,7 +403,7 @@ func (r *rules) placed(m nomadtest.Member) {
 	// If an author gates a gang again and a request about the gang fails, the gang's members end
 	// late. So other members can get the gang's GPUs while its members still run (walk 20393).
 	delayed := !s.disturbed.IsZero() && time.Since(s.disturbed) < longCycle
-	if s.placed[as] || s.away[member] || late || delayed || choosesCanaries(m.PlacedBy) {
+	if s.placed[as] || s.away[member] || late || delayed || nomadChooses(m.PlacedBy) {
 		r.replaced = time.Now()
 	}
 	if s.placed[as] || s.away[member] {
@@ -419,12 +419,12 @@ func (r *rules) placed(m nomadtest.Member) {
 	}
 }
 
-// choosesCanaries reports whether Nomad may start a job's canaries on GPUs that the placer did not
-// choose. If Nomad chooses the GPUs, nothing enforces the tenant's limit. If the pins name a class,
-// Nomad chooses among the free GPUs of the node (walk 2085 with many services).
-func choosesCanaries(job *api.Job) bool {
+// nomadChooses reports whether Nomad may start members of a job on GPUs that the placer did not
+// choose: any member of a job that only prefers nodes, and canaries of a job with pins to a class
+// (walk 2085 with many services). Then nothing enforces the tenant's limit.
+func nomadChooses(job *api.Job) bool {
 	p, ok := rewrite.Pinned(job)
-	return ok && p.Mode != rewrite.ModeGPU && gang.HasCanaries(job)
+	return ok && (p.Mode == rewrite.ModePrefer || p.Mode == rewrite.ModeClass && gang.HasCanaries(job))
 }
 
 func (r *rules) shared(gpu string, first, second nomadtest.Member) {

@@ -13,7 +13,6 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
-	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
 
 // A gang that needs GPUs which services hold does not reserve free GPUs, because services do not
@@ -69,7 +68,6 @@ func TestReplicasAreSpread(t *testing.T) {
 	}{
 		"three on three nodes": {nil, 3, []int{1, 1, 1}},
 		"five on three nodes":  {nil, 5, []int{1, 2, 2}},
-		"pinned to GPUs":       {map[string]string{"pal_pin": "gpu"}, 3, []int{1, 1, 1}},
 		"near each other":      {map[string]string{"pal_locality": "node"}, 3, []int{3}},
 		"they need each other": {map[string]string{"pal_on_failure": "gang"}, 3, []int{3}},
 	} {
@@ -185,29 +183,6 @@ func TestPlanOfAServiceDoesNotWait(t *testing.T) {
 			if err != nil || strings.HasPrefix(e.Reason.String(), "would start") != service {
 				t.Errorf("service %v: %v, %v", service, e.Reason.String(), err)
 			}
-		}
-	})
-}
-
-// The node of two members of a service is drained, and Nomad moves one after the other. While it
-// moves the first, no other gang gets the GPU that the second will need.
-func TestServiceIsDrainedMemberByMember(t *testing.T) {
-	Run(t, Options{Seed: 1}, func(w *World) {
-		w.AddNodes(1, 2)
-		w.StartPlacer()
-		w.Submit(Gang{Name: "serve", Service: true, Members: 2})
-		w.ExpectRunning("serve", 10*time.Second)
-		w.AddNodes(1, 2)
-		w.RunFor(time.Minute) // its deployment has ended
-		drained := w.Members(Key("serve"))[0].Node
-		w.Nomad.DrainWithin(drained, 0)
-		w.Submit(Gang{Name: "next", Runs: time.Hour})
-		w.Expect("the service runs elsewhere", time.Minute, func() bool {
-			there := slices.ContainsFunc(w.Members(Key("serve")), func(m nomadtest.Member) bool { return m.Node == drained })
-			return w.Running(Key("serve")) && !there
-		})
-		if w.Running(Key("next")) {
-			t.Error("another gang got a GPU that a member needed")
 		}
 	})
 }

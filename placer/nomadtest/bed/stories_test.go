@@ -398,7 +398,7 @@ func TestServiceGetsNoGPUThatIsKeptOut(t *testing.T) {
 			if err := w.Stop(Key("a")); err != nil {
 				t.Fatal(err)
 			}
-			w.Submit(Gang{Name: "s", GPUs: 1, Service: true, Priority: 80})
+			w.Submit(Gang{Name: "s", GPUs: 1, Service: true, Meta: map[string]string{"pal_on_failure": "gang"}, Priority: 80})
 			w.Nomad.RecoverNode(NodeID(0))
 			w.ExpectRunning("s", 8*time.Second)
 		})
@@ -409,7 +409,7 @@ func TestServiceGetsNoGPUThatIsKeptOut(t *testing.T) {
 				w.AddNodes(1, 2)
 				w.Quarantine("GPU-0-1")
 				w.StartPlacer()
-				w.Submit(Gang{Name: "s", GPUs: 1, Service: true})
+				w.Submit(Gang{Name: "s", GPUs: 1, Service: true, Meta: map[string]string{"pal_on_failure": "gang"}})
 				w.ExpectRunning("s", 8*time.Second)
 				if got := w.GPUs(Key("s")); got[0] == "GPU-0-1" {
 					t.Errorf("seed %d: it runs on %v, which is in quarantine", seed, got)
@@ -627,9 +627,9 @@ func TestServiceLosesAllMembers(t *testing.T) {
 		Run(t, Options{Seed: 1, Unchecked: true}, func(w *World) {
 			w.AddNodes(3, 2)
 			w.StartPlacer()
-			meta := map[string]string{"pal_pin": "gpu"}
+			meta := map[string]string{}
 			if why != "" {
-				meta["pal_on_failure"] = why
+				meta = map[string]string{"pal_on_failure": why, "pal_pin": "gpu"}
 			}
 			w.Submit(Gang{Name: "a", Members: 2, GPUs: 1, Service: true, Runs: time.Minute, Exit: 1, Meta: meta})
 			w.ExpectRunning("a", 5*time.Second)

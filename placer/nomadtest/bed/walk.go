@@ -316,7 +316,9 @@ func (x *Walk) hint(g *Gang) {
 	batch := g.Runs > 0 && g.Change == nil
 	switch x.rng.IntN(20) {
 	case 0:
-		g.Meta["pal_pin"] = "class"
+		if !g.Service {
+			g.Meta["pal_pin"] = "class"
+		}
 	case 2:
 		if g.Members*g.GPUs <= x.gpus && (g.Device == "" || g.Members == 1) { // each node has only one shared GPU
 			g.Meta["pal_locality"] = "node"
@@ -337,9 +339,8 @@ func (x *Walk) hint(g *Gang) {
 			g.Change = staggered
 		}
 	case 8:
-		g.Meta["pal_pin"] = "gpu"
-		if g.Change != nil {
-			delete(g.Meta, "pal_pin")
+		if !g.Service && g.Change == nil {
+			g.Meta["pal_pin"] = "gpu"
 		}
 	case 9, 10:
 		if batch {

@@ -127,28 +127,6 @@ func TestResizedKeepsWhatItRan(t *testing.T) {
 	}
 }
 
-// A service whose author requests more members than fit keeps running as it is. A member that fails
-// then is retried on the GPU that it had.
-func TestServiceWaitsForMoreAndLosesAMember(t *testing.T) {
-	Run(t, Options{Seed: 1}, func(w *World) {
-		w.AddNodes(1, 4)
-		w.StartPlacer()
-		w.Submit(Gang{Name: "serve", Service: true, Members: 2, Reschedules: 20, Change: func(j *api.Job) {
-			runsScript(j.TaskGroups[0], "[ $NOMAD_ALLOC_INDEX = 0 ] && sleep 3600 && exit 1; sleep infinity")
-		}})
-		w.ExpectRunning("serve", time.Minute)
-		w.Submit(Gang{Name: "train", Members: 2, Runs: 100 * time.Hour})
-		w.ExpectRunning("train", time.Minute)
-		if err := w.Edit(Key("serve"), func(j *api.Job) { j.TaskGroups[0].Count = new(3) }); err != nil {
-			t.Fatal(err)
-		}
-		w.RunFor(2 * time.Hour)
-		if n := len(w.Members(Key("serve"))); n < 2 {
-			t.Errorf("%d members:\n%s", n, w.Describe())
-		}
-	})
-}
-
 // A job comes after one that its author has scaled to no members.
 func TestAfterNothing(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {

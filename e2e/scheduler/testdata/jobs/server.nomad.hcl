@@ -1,4 +1,4 @@
-# A service, tied to nodes and a class so that Nomad can reschedule it by itself.
+# A service whose members need each other, tied to nodes and a class.
 job "server" {
   type = "service"
   group "g" {
