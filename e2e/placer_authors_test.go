@@ -32,7 +32,7 @@ func TestPlacerAuthors(t *testing.T) {
 	seed, seconds, pause := uint64(number("PLACER_AUTHORS_SEED", 1)), number("PLACER_AUTHORS_SECONDS", 10), number("PLACER_AUTHORS_FAULTS", 3)
 	t.Logf("seed %d", seed)
 	const server = "server {\n  failover_heartbeat_ttl = \"20s\"\n}\n" // the test must see which jobs have ended
-	c := newChaos(t, seed, server, strings.Replace(chaosConfig, "queue {", "queue {\n  order = \"priority\"\n  quantum = \"1s\"", 1))
+	c := newChaos(t, seed, server, strings.Replace(chaosConfig, "queue {", "queue {\n  order = \"fifo\"\n  quantum = \"1s\"", 1))
 	defer c.watch()()
 	defer c.revive()()
 	authors := make([]*chaosAuthor, 4)

@@ -26,7 +26,7 @@ import (
 func TestPlacerLife(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, placerScores, cluster.Options{})
-	const preempting = "queue {\n  order = \"priority\"\n  preempt = true\n  quantum = \"1s\"\n  restart_cost = \"1s\"\n}\n"
+	const preempting = "queue {\n  order = \"fifo\"\n  preempt = true\n  quantum = \"1s\"\n  restart_cost = \"1s\"\n}\n"
 	b.tell([]scene{
 		{"priority preempts", preempting, testPreempt},
 		{"fails through its own fault", "retries = 1\n", testUserFailure},
@@ -93,7 +93,7 @@ func TestPlacerOutages(t *testing.T) {
 	b.tellLong([]scene{
 		{"replicas outlive a node", "", testReplicasOutliveANode},
 		{"done while its node was away", "", testDoneWhileDisconnected},
-		{"preempted while a node is away", "queue {\n  order = \"priority\"\n  preempt = true\n  quantum = \"1s\"\n  restart_cost = \"1s\"\n}\n", testPreemptedWhileDisconnected},
+		{"preempted while a node is away", "queue {\n  order = \"fifo\"\n  preempt = true\n  quantum = \"1s\"\n  restart_cost = \"1s\"\n}\n", testPreemptedWhileDisconnected},
 	})
 	b.tell([]scene{
 		// This test is last: a new leader waits five minutes before it marks

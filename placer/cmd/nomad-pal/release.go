@@ -329,7 +329,7 @@ func (r *releases) stuck(jobs []model.JobStatus) error {
 		if why[k] == "" {
 			return nil
 		}
-		lines = append(lines, fmt.Sprintf("%s: %s", k, why[k]))
+		lines = append(lines, quoted(fmt.Sprintf("%s: %s", k, why[k]), ""))
 	}
 	return fmt.Errorf("%s not start as things are, so the placer cannot hand over whole gangs:\n%s\nTo take a gate off anyway: nomad-pal release -now", reason.Counted(len(lines), "job does", "jobs do"), strings.Join(lines, "\n"))
 }
@@ -337,7 +337,7 @@ func (r *releases) stuck(jobs []model.JobStatus) error {
 // interrupted ends the command after Ctrl-C, and says what is left.
 func (r *releases) interrupted(a *answers) error {
 	err := r.withdraw(a)
-	names := firstOf(each(r.left, cluster.JobKey.String))
+	names := quoted(firstOf(each(r.left, cluster.JobKey.String)), "")
 	switch {
 	case err != nil:
 		r.b.complain(fmt.Sprintf("The order for %s cannot be withdrawn, so the agent may still hand over: %s\n%s", counted(len(r.asked), "job"), names, err))

@@ -135,7 +135,7 @@ func TestReleaseAllWhenTheyFit(t *testing.T) {
 func TestReleaseOfJobsThatDoNotStart(t *testing.T) {
 	c := newCluster(t)
 	c.agent("", "http {\n  bind_port = 0\n}\n")
-	for _, job := range []string{c.job("default", "fills", 4), c.job("default", "more", 4), c.job("default", "train", 4), c.job("default", "huge", 5)} {
+	for _, job := range []string{c.job("default", "fills", 4), c.job("default", "more", 4), c.job("default", "train", 4), c.job("default", "huge\nforged", 5)} {
 		if code, out, said := c.does("run", "-detach", job); code != 0 {
 			t.Fatal(out, said)
 		}
@@ -144,7 +144,7 @@ func TestReleaseOfJobsThatDoNotStart(t *testing.T) {
 		t.Fatal(out, said)
 	}
 	code, out, said := c.does("release", "-all")
-	for _, want := range []string{"To lift the hold: nomad-pal hold -lift train", "default/huge: unschedulable", "nomad-pal release -now"} {
+	for _, want := range []string{"To lift the hold: nomad-pal hold -lift train", `default/huge\nforged: unschedulable`, "nomad-pal release -now"} {
 		if !strings.Contains(strings.Join(strings.Fields(said), " "), want) {
 			t.Errorf("without %q: %d\n%s%s", want, code, out, said)
 		}
