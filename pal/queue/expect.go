@@ -30,7 +30,6 @@ import (
 // members have ended, which takes little time. A gang that waits for a limit starts when enough of
 // the gangs that count towards the limit have ended ([asker.underLimits]).
 func (p *asker) expect(queue []*entry, ws []Wait) {
-	defer p.inOrderOf(ws)
 	limits := p.underLimits(queue, ws)
 	if waits := p.forecasts.byLength(p.now); len(waits) > 0 {
 		ahead, soonest := p.aheadOfAll(), oncePerKind(p.Queue, p.soonest)
@@ -47,8 +46,10 @@ func (p *asker) expect(queue []*entry, ws []Wait) {
 				ws[i].From, ws[i].To = r.from+later, r.to+later
 			}
 		}
+		p.inLine(queue, ws, true)
 		return
 	}
+	defer p.inLine(queue, ws, false)
 	opens := p.openings()
 	order, early, late := p.now, p.timeline(opens.early), p.timeline(opens.late)
 	for i, e := range queue {
@@ -74,20 +75,6 @@ func (p *asker) expect(queue []*entry, ws []Wait) {
 			return
 		}
 		order = to
-	}
-}
-
-// inOrderOf corrects the predicted ranges under strict order: no gang starts before the gang ahead.
-func (p *asker) inOrderOf(ws []Wait) {
-	if p.opt.Backfill != BackfillNone {
-		return
-	}
-	ahead := span{}
-	for i := range ws {
-		if w := &ws[i]; w.To != 0 && holdsUp(w.Reason) {
-			w.From, w.To = max(w.From, ahead.from), max(w.To, ahead.to)
-			ahead = span{w.From, w.To}
-		}
 	}
 }
 
@@ -305,6 +292,94 @@ func (w *Wait) likeOthers() bool {
 		return w.User == "" // a wait for a user's limit depends on that user's jobs
 	}
 	return !w.spares
+}
+
+// inLine corrects the predicted ranges: if a gang ahead fits wherever this gang fits, this gang is
+// not expected to start first. A gang ahead fits wherever this gang fits if it is of the same kind
+// and no larger. Under strict order, every gang ahead counts. Ranges that are learned from the waits
+// of earlier gangs do not depend on the gangs that wait now. If such a range is used and the gang
+// cannot run at the same time as the gangs ahead in its line, the gang is expected to start when
+// enough of the gangs ahead have ended.
+func (p *asker) inLine(queue []*entry, ws []Wait, learned bool) {
+	lines, lineOf := map[signature]*line{}, p.lines()
+	for i := range ws {
+		w := &ws[i]
+		if w.To == 0 || !holdsUp(w.Reason) {
+			continue
+		}
+		sig, gpus := lineOf(queue[i])
+		l := lines[sig]
+		if l == nil {
+			l = &line{spans: map[int]span{}}
+			lines[sig] = l
+			if learned && i < mostOpenings {
+				l.room = &timeline{[]step{{p.now, p.largestRoom(queue[i])}}}
+			}
+		}
+		passes := false // it may pass a larger gang
+		for n, ahead := range l.spans {
+			if n <= gpus {
+				w.From, w.To = max(w.From, ahead.from), max(w.To, ahead.to)
+			}
+			passes = passes || n > gpus
+		}
+		if l.room != nil && i < mostOpenings {
+			p.takeTurn(queue[i], w, l.room, passes)
+		}
+		l.spans[gpus] = span{w.From, w.To}
+	}
+}
+
+// largestRoom returns how many GPUs the gangs of a gang's line can use at a time.
+func (p *asker) largestRoom(e *entry) (n int) {
+	if p.opt.Backfill == BackfillNone {
+		return p.c.NumGPUs()
+	}
+	for _, of := range p.c.Usable(e.job.Gang) {
+		n += of
+	}
+	return n
+}
+
+// line has the expected starts of the gangs of one line, by their number of GPUs.
+type line struct {
+	spans map[int]span
+	room  *timeline // GPUs that the line can use, without those of its earlier gangs; nil: not needed
+}
+
+// takeTurn moves the expected start of a gang to the first time when it can run beside the gangs
+// ahead in its line, unless it can pass one of them. Then takeTurn books the gang's GPUs.
+func (p *asker) takeTurn(e *entry, w *Wait, room *timeline, passes bool) {
+	run, _, known := p.remainingRange(e)
+	if at, ok := room.first(w.From, e.gpus, run); ok && !passes {
+		w.From, w.To = at, w.To+at-w.From
+	}
+	if known && !p.stoppable(e) {
+		room.book(w.From, later(w.From, run), e.gpus)
+	}
+}
+
+// lines returns a function that returns the line of a gang (as a signature), and the gang's number
+// of GPUs. If two gangs are in one line, the smaller gang fits wherever the larger gang fits. Under
+// strict order, all gangs are in one line and count as equally large.
+func (p *asker) lines() func(*entry) (signature, int) {
+	if p.opt.Backfill == BackfillNone {
+		return func(*entry) (signature, int) { return signature{}, 0 }
+	}
+	shape := oncePerKind(p.Queue, func(e *entry) string {
+		g := e.job.Gang
+		if len(g.MemberSets) == 1 {
+			one := g.MemberSets[0]
+			one.Members = 1
+			g.MemberSets = []pal.MemberSet{one}
+		}
+		return memberSets(g)
+	})
+	return func(e *entry) (signature, int) {
+		sig := e.empty()
+		sig.memberSets, sig.admitted = shape(e), e.sig.admitted
+		return sig, e.gpus
+	}
 }
 
 // timeline is the number of free GPUs over time, as a step function. The steps of a timeline are

@@ -192,44 +192,53 @@ func TestExpectAloneInJam(t *testing.T) {
 	}
 }
 
-// As long as too few waits are known, a gang that fits only where a gang ahead would also fit is not
-// expected to start before the gang ahead.
+// If a gang fits only where a gang ahead would also fit, it is not expected to start before the
+// gang ahead, however many waits of others are known and however long they were.
 func TestExpectInLine(t *testing.T) {
-	c, err := pal.NewCluster(testNodes(2, ""), pal.TwoTier(1.7))
-	if err != nil {
-		t.Fatal(err)
-	}
-	q, err := New(Options{Order: FIFO, Backfill: BackfillReserved, Placement: pal.Policy{Name: pal.PAL}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	submit := func(at time.Duration, id string, members, gpus int) {
-		gang := pal.Gang{ID: id, Class: pal.ClassA, MemberSets: []pal.MemberSet{{Members: members, GPUs: gpus}}}
-		if err := q.Submit(at, Job{ID: id, Gang: gang, Submitted: at, Estimate: time.Hour}); err != nil {
+	for _, known := range []int{0, fewestWaits} {
+		c, err := pal.NewCluster(testNodes(2, ""), pal.TwoTier(1.7))
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	submit(0, "holds", 2, 4)
-	for _, a := range q.Decide(0, c) {
-		c.Take(pal.Gang{Class: pal.ClassA, MemberSets: []pal.MemberSet{{Members: 2, GPUs: 4}}}, a.Placement)
-		q.Started(0, a.Job, a.Placement)
-	}
-	submit(0, "first", 1, 4)
-	submit(0, "second", 1, 4)
-	now := 30 * time.Minute
-	submit(now, "huge", 2, 4)
-	submit(now, "small", 1, 1)
-	ws := q.Waiting(now, c)
-	if len(ws) != 4 || ws[0].To == 0 {
-		t.Fatalf("%+v", ws)
-	}
-	for i := range 2 {
-		if ws[i+1].From < ws[i].From || ws[i+1].To < ws[i].To {
-			t.Errorf("%s is expected %v to %v, %s behind it %v to %v", ws[i].Job, ws[i].From, ws[i].To, ws[i+1].Job, ws[i+1].From, ws[i+1].To)
+		q, err := New(Options{Order: FIFO, Backfill: BackfillReserved, Placement: pal.Policy{Name: pal.PAL}})
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	if alone := q.WaitsIf(now, c, "huge", time.Hour); alone[0].From != ws[2].From || alone[0].To != ws[2].To {
-		t.Errorf("asked about alone, huge is expected %v to %v, in the list %v to %v", alone[0].From, alone[0].To, ws[2].From, ws[2].To)
+		submit := func(at time.Duration, id string, members, gpus int) {
+			gang := pal.Gang{ID: id, Class: pal.ClassA, MemberSets: []pal.MemberSet{{Members: members, GPUs: gpus}}}
+			if err := q.Submit(at, Job{ID: id, Gang: gang, Submitted: at, Estimate: time.Hour}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		submit(0, "holds", 2, 4)
+		for _, a := range q.Decide(0, c) {
+			c.Take(pal.Gang{Class: pal.ClassA, MemberSets: []pal.MemberSet{{Members: 2, GPUs: 4}}}, a.Placement)
+			q.Started(0, a.Job, a.Placement)
+		}
+		submit(0, "first", 1, 4)
+		submit(0, "second", 1, 4)
+		now := time.Duration(30+4*known) * time.Minute // with known waits, the run should already have ended
+		submit(now, "huge", 2, 4)
+		submit(now, "small", 1, 1)
+		for i := range known { // newcomers wait for seconds
+			r := prediction{waitFeatures: waitFeatures{gpus: 3, since: float64(i % 2 * 9)}, started: true, waited: time.Duration(1+i%2*72000) * time.Second}
+			q.forecasts.remember(&r)
+		}
+		ws := q.Waiting(now, c)
+		if len(ws) != 4 || ws[0].To == 0 {
+			t.Fatalf("%+v", ws)
+		}
+		for i := range 2 {
+			if ws[i+1].From < ws[i].From || ws[i+1].To < ws[i].To {
+				t.Errorf("with %d known waits %s is expected %v to %v, %s behind it %v to %v", known, ws[i].Job, ws[i].From, ws[i].To, ws[i+1].Job, ws[i+1].From, ws[i+1].To)
+			}
+		}
+		if alone := q.WaitsIf(now, c, "huge", time.Hour); alone[0].From != ws[2].From || alone[0].To != ws[2].To {
+			t.Errorf("asked about alone, huge is expected %v to %v, in the list %v to %v", alone[0].From, alone[0].To, ws[2].From, ws[2].To)
+		}
+		if known > 0 && ws[3].To >= ws[2].To {
+			t.Errorf("a smaller one may pass: %+v", ws[3])
+		}
 	}
 }
 
