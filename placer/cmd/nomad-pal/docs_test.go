@@ -99,7 +99,7 @@ func keysOf(t *testing.T, page string) map[string]bool {
 
 // ofNomadsJobspec matches blocks and keys of Nomad's jobspecs and drivers, which the docs name,
 // too.
-var ofNomadsJobspec = regexp.MustCompile(`^(attempts|attribute|operator|value|max_run_duration|priority|change_mode|ipc_mode|kill_signal|memlock|payload|update|resources|restart|reschedule|disconnect|replace|lost_after|constraint|meta|device|parameterized|plugin|config|count|canary)$`)
+var ofNomadsJobspec = regexp.MustCompile(`^(attempts|attribute|operator|value|max_run_duration|priority|change_mode|ipc_mode|kill_signal|memlock|payload|update|resources|restart|reschedule|disconnect|replace|lost_after|constraint|meta|device|parameterized|plugin|config|count|canary|init)$`)
 
 // TestDocsKeys: each configuration key in the docs is a key of the agent, the plugin or a jobspec.
 func TestDocsKeys(t *testing.T) {

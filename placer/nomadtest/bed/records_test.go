@@ -5,6 +5,7 @@ package bed
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -475,7 +476,9 @@ func TestValidRecordStays(t *testing.T) {
 		}}
 		loose := batch
 		loose.Reschedules = 5
-		svc := Gang{Name: "a", Members: 3, Service: true, Reschedules: 20, Priority: 20, Meta: m}
+		together := maps.Clone(m)
+		together["pal_on_failure"] = "gang"
+		svc := Gang{Name: "a", Members: 3, Service: true, Reschedules: 20, Priority: 20, Meta: together}
 		of := []what{
 			{pin + " finished in part", batch, func(w *World) { w.RunFor(2 * time.Hour) }},
 			{pin + " alloc stopped", loose, stopOne},

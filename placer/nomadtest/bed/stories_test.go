@@ -642,29 +642,6 @@ func TestServiceLosesAllMembers(t *testing.T) {
 	}
 }
 
-// Nomad wrote a placer's start over the author's stop. The placer knows that, but is killed before
-// it has stopped the job again. What it has recorded about the start meanwhile proves nothing: the
-// next placer stops the job (walk 8502027).
-func TestKilledBeforeItUndid(t *testing.T) {
-	Run(t, Options{Seed: 1}, func(w *World) {
-		w.AddNodes(1, 2)
-		first := w.StartPlacer()
-		w.RunFor(time.Second)
-		w.Nomad.Fail("placer-1", "PUT /v1/jobs", nomadtest.SlowWrite, 1)
-		w.Nomad.Fail("placer-1", "DELETE /v1/job/a", nomadtest.Lost, -1)
-		w.Submit(Gang{Name: "a", Members: 2, Runs: time.Hour})
-		w.RunFor(time.Second)
-		if err := w.Stop(Key("a")); err != nil {
-			t.Fatal(err)
-		}
-		w.ExpectRunning("a", 20*time.Second)
-		w.RunFor(30 * time.Second)
-		first.Kill()
-		w.StartPlacer()
-		w.ExpectGone("a", time.Minute)
-	})
-}
-
 // A gang was stopped for another gang and is still ending when a new placer starts. The new placer
 // does not stop a second gang: the GPUs that become free suffice.
 func TestRestartWhileAGangEnds(t *testing.T) {
