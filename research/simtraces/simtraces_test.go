@@ -261,7 +261,7 @@ func TestAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"2026-11-25 0123abcd: 0 and 4.", "not recorded: 72 and 113; ", "Incomplete: 9 of 10 cells."} {
+	for _, want := range []string{"2026-11-25 0123abcd: 0 and 4.", "not recorded: 72 and 95; ", "Incomplete: 9 of 10 cells."} {
 		if !strings.Contains(string(b), want) {
 			t.Errorf("the tables do not say %q:\n%.3000s", want, b)
 		}
