@@ -81,7 +81,7 @@ func testShippedPolicies(t *testing.T, b *bed, agentToken, userToken string) {
 	}
 	b.runs(gang("secret", 1, 2), 2)
 	b.until("the user's job runs", func() string {
-		out, code := b.palAs(user, "explain", "mine.v2")
+		out, code := b.palAs(user, "explain", "-verbose", "mine.v2")
 		if code != 0 || !strings.Contains(out, "running") || !strings.Contains(out, "Chosen GPUs") {
 			return fmt.Sprintf("exit code %d: %s", code, out)
 		}

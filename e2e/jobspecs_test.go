@@ -191,14 +191,14 @@ func testSharedNotebookFile(t *testing.T, b *bed, job *api.Job) {
 	stop(t, b.Cluster, *job.ID)
 }
 
-// explain prints the notebook's address once it runs, and the notebook answers
+// explain -verbose prints the notebook's address once it runs, and the notebook answers
 // there.
 func testNotebookFile(t *testing.T, b *bed, job *api.Job) {
 	register(t, b.Cluster, job)
 	b.untilGPUs(*job.ID, 1)
 	address := regexp.MustCompile(`notebook\[0\] +http +(\S+)`)
 	b.until("the notebook answers at the address that explain prints", func() string {
-		out, _ := b.pal("explain", *job.ID)
+		out, _ := b.pal("explain", "-verbose", *job.ID)
 		found := address.FindStringSubmatch(out)
 		if found == nil {
 			return out

@@ -56,8 +56,8 @@ func TestAnswers(t *testing.T) {
 	mine := gang("mine", 1, 1)
 	mine.extra = `namespace = "research"`
 	says(user, 1, "would start now", "plan", job(mine.hcl()))
-	says(user, 0, "Chosen GPUs", "run", job(mine.hcl()))
-	says(user, 0, "Chosen GPUs", "explain", "mine")
+	says(user, 0, "Chosen GPUs", "run", "-verbose", job(mine.hcl()))
+	says(user, 0, "Chosen GPUs", "explain", "-verbose", "mine")
 	docker := strings.ReplaceAll(strings.ReplaceAll(mine.hcl(), `"mine"`, `"image"`), `"raw_exec"`, `"docker"`)
 	says(user, 2, "missing drivers: docker (2 of 2 nodes)", "plan", job(docker))
 

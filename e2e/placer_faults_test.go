@@ -285,7 +285,7 @@ func testGPUFailure(t *testing.T, b *bed) {
 // An operator lifts the quarantine: the active agent notices by itself.
 func testLift(t *testing.T, b *bed) {
 	b.run(gang("patient", 4, 4).hcl())
-	b.untilSays("explain patient", "quarantine")
+	b.untilSays("explain -verbose patient", "quarantine")
 	b.holds("it waits", func() string {
 		if g := b.gpusOf("patient"); len(g) > 0 {
 			return fmt.Sprintf("it runs on %v", g)

@@ -124,7 +124,7 @@ func testUsage(t *testing.T, b *bed) {
 	b.run(of("product", gang("again", 2, 4)))
 	b.run(of("research", gang("first", 2, 4)))
 	b.until("explain says who has used what", func() string {
-		out, _ := b.pal("explain", "-namespace", "product", "again")
+		out, _ := b.pal("explain", "-verbose", "-namespace", "product", "again")
 		// 8 GPUs for some seconds; the number of seconds depends on the machine.
 		if !strings.Contains(out, "fair share: tenant product has used 0.") || strings.Contains(out, "has used 0.00") {
 			return out
@@ -171,7 +171,7 @@ func testWindow(t *testing.T, b *bed) {
 	long.id = "later"
 	b.run(long.hcl())
 	b.untilWaits("later", `window "kernel" reserves 4 GPUs from`)
-	b.says("explain later", "window kernel keeps 4 GPUs from")
+	b.says("explain -verbose later", "window kernel keeps 4 GPUs from")
 	short := gang("short", 1, 4)
 	short.meta = `pal_duration = "10m"`
 	b.runs(short, 4)

@@ -260,7 +260,7 @@ func testElastic(t *testing.T, b *bed) {
 	b.untilRunning("stretch", 6)
 	grown := b.members("stretch")
 	same(t, "members that run on as it grows", 2, kept(first, grown))
-	b.says("explain stretch", "with all its members (1 to 6 allowed)")
+	b.says("explain -verbose stretch", "with all its members (1 to 6 allowed)")
 
 	b.runs(gang("short", 3, 4), 12)
 	b.untilGPUs("stretch", 4)
@@ -268,7 +268,7 @@ func testElastic(t *testing.T, b *bed) {
 	shrunk := b.members("stretch")
 	same(t, "members that run on as it shrinks", 2, kept(grown, shrunk))
 	same(t, "the first of them", 2, kept(first, shrunk))
-	b.says("explain stretch", "with 2 members (1 to 6 allowed)")
+	b.says("explain -verbose stretch", "with 2 members (1 to 6 allowed)")
 
 	b.run(j.hcl()) // its author runs the same file again, which also requests two members
 	b.until("it has its pins again", func() string {

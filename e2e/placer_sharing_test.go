@@ -61,7 +61,7 @@ func testRefused(t *testing.T, b *bed) {
 	b.run(part("next", heavy, 1).hcl())
 	b.untilWaits("next", badNeighbour)
 	b.says("queue", "next", badNeighbour)
-	b.says("explain next", "There is enough room for this job when default/there has ended", "or with any neighbours once the job is overdue")
+	b.says("explain -verbose next", "There is enough room for this job when default/there has ended", "or with any neighbours once the job is overdue")
 	b.runs(part("calm", calm, 1), 1)
 	b.purge("there")
 	b.untilGPUs("next", 1)
@@ -146,7 +146,7 @@ func (b *bed) untilNeighbour(id, gpu, class, costs, costsThem string) {
 	b.t.Helper()
 	line := regexp.MustCompile(strings.Join([]string{`(?m)^\s*workers`, gpu, "1", class, costs, "the table", costsThem + `\s*$`}, `\s+`))
 	b.until("explain "+id+" has the line "+line.String(), func() string {
-		if out, _ := b.pal("explain", id); !line.MatchString(out) {
+		if out, _ := b.pal("explain", "-verbose", id); !line.MatchString(out) {
 			return out
 		}
 		return ""

@@ -69,7 +69,7 @@ func testSaidSpeed(t *testing.T, b *bed) {
 		b.run(j.hcl())
 		b.onModel(j.id, letter, 2)
 	}
-	b.says("explain said-s", "Speed known from", "pal_speed", "chosen", "has room")
+	b.says("explain -verbose said-s", "Speed known from", "pal_speed", "chosen", "has room")
 	b.purge("said-f", "said-s")
 }
 
@@ -77,7 +77,7 @@ func testMeasuredSpeed(t *testing.T, b *bed) {
 	j := gang("measured", 2, 1)
 	b.run(j.hcl())
 	b.onModel(j.id, "f", 2)
-	b.says("explain measured", "class A, measured on 4 GPUs")
+	b.says("explain -verbose measured", "class A, measured on 4 GPUs")
 	b.purge(j.id)
 }
 

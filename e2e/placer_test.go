@@ -64,7 +64,7 @@ func testSingle(t *testing.T, b *bed) {
 		}
 		return ""
 	})
-	b.says("explain single", "Chosen GPUs", "packed", "node-1:0")
+	b.says("explain -verbose single", "Chosen GPUs", "packed", "node-1:0")
 	b.purge("single")
 }
 
@@ -76,7 +76,7 @@ func testRunWatches(t *testing.T, b *bed) {
 		}
 		return ""
 	})
-	out, code := b.palJob("run", gang("watched", 2, 1).hcl())
+	out, code := b.palJob("run", gang("watched", 2, 1).hcl(), "-verbose")
 	if code != 0 {
 		t.Fatalf("exit code %d: %s", code, out)
 	}
@@ -98,7 +98,7 @@ func testAcrossNodes(t *testing.T, b *bed) {
 		t.Fatalf("an outlier is in the gang: %v", got)
 	}
 	b.untilExplained("across", got)
-	b.says("explain across", "L×V matrix", "Chosen GPUs", "packed")
+	b.says("explain -verbose across", "L×V matrix", "Chosen GPUs", "packed")
 	b.purge("across")
 }
 
@@ -225,7 +225,7 @@ func testRelease(t *testing.T, b *bed) {
 		end <- ended{out, code}
 	}()
 	b.until("the agent knows of the release", func() string {
-		out, _ := b.pal("explain", "whole")
+		out, _ := b.pal("explain", "-verbose", "whole")
 		if !strings.Contains(strings.Join(strings.Fields(out), " "), "handed over to Nomad") {
 			return out
 		}

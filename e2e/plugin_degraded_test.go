@@ -93,7 +93,7 @@ func TestPlacerTakesDegradedGPUsLast(t *testing.T) {
 			t.Errorf("job %d of 4 got %v; %s is degraded, and comes last", i+1, got, degraded)
 		}
 	}
-	b.says("explain one-3", "degraded: pcie")
+	b.says("explain -verbose one-3", "degraded: pcie")
 	if out := b.http("/v1/gpus"); !strings.Contains(out, `"degraded":"pcie"`) && !strings.Contains(out, `"degraded": "pcie"`) {
 		t.Errorf("the agent does not say that the GPU is degraded:\n%s", out)
 	}

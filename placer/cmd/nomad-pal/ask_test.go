@@ -279,7 +279,7 @@ func TestCommandsAskTheAgent(t *testing.T) {
 		"status":                    "8: 4 allocated, 4 free",
 		"gpus":                      model.Unseen,
 		"queue":                     "No job waits",
-		"plan " + plan:              "4 free of 8",
+		"plan -verbose " + plan:     "4 free of 8",
 		"status -json":              `"free": 4`,
 		"status -namespace=default": "No jobs with GPUs",
 	} {
@@ -288,11 +288,11 @@ func TestCommandsAskTheAgent(t *testing.T) {
 			t.Errorf("%s: %d\n%s%s", args, code, out, said)
 		}
 	}
-	if code, out, said := c.does("run", plan); code != 0 || !strings.Contains(out, "Chosen GPUs") {
+	if code, out, said := c.does("run", plan); code != 0 || !strings.Contains(out, "GPUs         = ") {
 		t.Errorf("run: %d\n%s%s", code, out, said)
 	}
 	c.until("explain by prefix", func() bool { // the agent's view may be 2 s old
-		code, out, _ := c.does("explain", "-namespace=research", "wan")
+		code, out, _ := c.does("explain", "-verbose", "-namespace=research", "wan")
 		return code == 0 && strings.Contains(out, "= wants")
 	})
 	if code, _, said := c.does("explain", "-namespace=secret", "held"); code != 1 || !strings.Contains(said, "permission denied") {

@@ -46,7 +46,7 @@ type base struct {
 	ofJob bool
 	// tokenPlain reports whether the token may be sent to the agent unencrypted.
 	tokenPlain bool
-	// verbose reports whether to print ids in full.
+	// verbose reports whether to print the evidence of an explanation.
 	verbose bool
 	// jobspec is the file that the command explains, or "" if it explains a job in Nomad.
 	jobspec    string

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -24,13 +25,13 @@ import (
 )
 
 var helpExplain = help("explain [options] <job> | <allocation> | <gpu> | <node> | <jobspec>", `
-Explains in one sentence why the job runs where it runs, or why it waits. Then it shows
-the evidence: the GPUs to choose from, the entries of the L×V matrix in the order they
-were tried, the chosen GPUs with PM scores and variability classes, and the predicted
-slowdown, also of packed placement for comparison. It also shows which application
-class or count would give the job other GPUs. At the end it shows the next steps: which
-jobs hold the GPUs that the job waits for, until when, and what change would let it
-start now. For a job that can never run, it shows what must change.
+Explains in at most ten lines why the job runs where it runs, or why it waits: the
+reason, its GPUs, its place in the queue, when it should start or end, and what you can
+do next. For a job that can never run, it shows what must change.
+
+-verbose adds the evidence: the GPUs to choose from, the L×V matrix, PM scores,
+predicted slowdowns, other requests, members and their load, which jobs hold the GPUs,
+and what the words mean.
 
 For a GPU it shows who holds it, how fast it is, and why it is not chosen; for a
 node, the same for each of its GPUs. A unique prefix of an id or name is enough. A GPU
@@ -162,31 +163,133 @@ func printExplained(b *base, x *explained, more ...func()) {
 	case x.Node != nil:
 		printNode(b, x)
 	default:
-		b.say(bold, x.Summary)
-		b.write("\n")
-		printEvidence(b, x.Explanation, more...)
+		printAnswer(b, x.Summary, x.Explanation, more...)
 	}
 }
 
-// printExplanation prints the headline of an explanation, and then the evidence. Before the next
-// steps, more prints what only the caller knows about the job.
+// printExplanation prints an explanation below its headline.
 func printExplanation(b *base, e *query.Explanation, more ...func()) {
-	b.say(bold, e.Headline(time.Now()))
-	b.write("\n")
-	printEvidence(b, e, more...)
+	printAnswer(b, e.Headline(time.Now()), e, more...)
 }
 
-func printEvidence(b *base, e *query.Explanation, more ...func()) {
-	rows := []string{
-		row("Job", e.Job), row("Namespace", e.Namespace), row("State", stateCell(e.State)), row("Reason", e.Reason.String()),
-	}
+// mostSteps is the number of next steps that fit into the ten lines of an answer.
+const mostSteps = 2
+
+// printAnswer prints the ten lines that most readers need and, with -verbose, the evidence. At the
+// end of the evidence, more prints what only the caller knows about the job.
+func printAnswer(b *base, headline string, e *query.Explanation, more ...func()) {
+	b.say(bold, headline)
+	now := time.Now()
+	var rows []string
 	known := func(key, value string) {
 		if value != "" {
 			rows = append(rows, row(key, value))
 		}
 	}
+	if why := e.Reason.String(); !strings.Contains(strings.ToLower(headline), strings.ToLower(why)) {
+		known("Reason", why)
+	}
 	if e.Reason.Kind != reason.Held {
 		known("Hold", e.Hold.String())
+	}
+	known(map[bool]string{true: "Would get now", false: "GPUs"}[e.State == gang.Waiting], gpusOf(e))
+	if w := e.Wait; w != nil && e.State != gang.Unschedulable {
+		ahead := ""
+		if w.Ahead != "" {
+			ahead = "; " + w.Ahead + " goes first"
+		}
+		known("Position", fmt.Sprintf("%d%s", w.Position, ahead))
+		known(expectedStart(e, now))
+	}
+	end := e.EndWhy
+	if !e.EndTo.IsZero() {
+		end = query.Span(e.EndFrom, e.EndTo, now) + ": " + end
+	}
+	known("Expected end", end)
+	steps := e.Next(b.jobspec)
+	if n := len(steps) - mostSteps; n > 0 && !b.verbose {
+		steps = append(steps[:mostSteps], fmt.Sprintf("%s: add -verbose", counted(n, "more step")))
+	}
+	for _, s := range steps {
+		known("Next", s)
+	}
+	if len(rows) > 0 {
+		b.write("\n")
+		b.pairs(rows)
+	}
+	if b.verbose {
+		printEvidence(b, e, more...)
+	}
+}
+
+// mostGPUs is the number of GPUs that an answer names.
+const mostGPUs = 8
+
+// gpusOf describes the GPUs that a job has or would get: names, variability classes, models and
+// locality.
+func gpusOf(e *query.Explanation) string {
+	var ids, classes, models []string
+	var c pal.Choice
+	if d := e.Decision; d != nil && d.Chosen != nil {
+		c = *d.Chosen
+	}
+	for _, m := range c.Members {
+		models = append(models, m.Device[strings.LastIndex(m.Device, "/")+1:])
+		for _, u := range m.GPUs {
+			ids = append(ids, u.ID)
+			if u.Class > 0 {
+				classes = append(classes, class(u.Class))
+			}
+		}
+	}
+	if len(ids) == 0 { // Nomad placed the job, or the record of its decision was too large
+		for _, a := range e.Allocations {
+			ids = append(ids, a.GPUs...)
+		}
+	}
+	if len(ids) == 0 {
+		return ""
+	}
+	text := gpuNames(e, ids[:min(len(ids), mostGPUs)]...)
+	if n := len(ids) - mostGPUs; n > 0 {
+		text += fmt.Sprintf(" and %d more", n)
+	}
+	distinct := func(all []string) string {
+		slices.Sort(all)
+		return strings.Join(slices.Compact(all), ", ")
+	}
+	for _, of := range [][2]string{{"variability class ", distinct(classes)}, {"", distinct(models)}, {"locality ", c.Tier.String()}} {
+		if of[1] != "" {
+			text += "; " + of[0] + of[1]
+		}
+	}
+	return text
+}
+
+// expectedStart returns a key and a value that describe when a waiting job should start. The value
+// is "" if nothing is known.
+func expectedStart(e *query.Explanation, now time.Time) (key, value string) {
+	start := ""
+	switch {
+	case e.StartTo.IsZero():
+	case e.Wait.Reason == reason.Locality:
+		return "At most until", query.When(e.StartTo, now) + ": it then starts on any suitable GPUs that are still free"
+	default:
+		start = query.Span(e.StartFrom, e.StartTo, now)
+	}
+	if room := roomWhen(e.Holders); room != "" {
+		return "Expected start", cmp.Or(start, "unknown") + ". " + room
+	}
+	return "Expected start", start
+}
+
+// printEvidence prints how the placer reached its answer.
+func printEvidence(b *base, e *query.Explanation, more ...func()) {
+	rows := []string{row("Job", e.Job), row("Namespace", e.Namespace), row("State", stateCell(e.State)), row("Reason", e.Reason.String())}
+	known := func(key, value string) {
+		if value != "" {
+			rows = append(rows, row(key, value))
+		}
 	}
 	known("Submitted", query.When(e.Submitted, time.Now()))
 	if o := e.Outcome; o != nil {
@@ -198,11 +301,6 @@ func printEvidence(b *base, e *query.Explanation, more ...func()) {
 	known("Decided", clock(e.Decided))
 	known("Ready", clock(e.Ready))
 	known("Restarted", clock(e.Restarted))
-	if end := e.EndWhy; !e.EndTo.IsZero() {
-		known("Expected end", query.Span(e.EndFrom, e.EndTo, time.Now())+": "+end)
-	} else {
-		known("Expected end", end)
-	}
 	known("Note", oneLine(e.Note))
 	if d := e.Decision; d != nil {
 		request := fmt.Sprintf("%s, application class %s", pal.CountGPUs(d.Demand), d.Class)
@@ -214,10 +312,14 @@ func printEvidence(b *base, e *query.Explanation, more ...func()) {
 			row("Policy", d.Policy),
 			row("Candidates", candidates(d.Candidates)))
 	}
-	b.pairs(rows)
-	if e.Wait != nil && e.State != gang.Unschedulable {
-		printWait(b, e)
+	if w := e.Wait; w != nil && e.State != gang.Unschedulable {
+		known("Waits for", e.WaitsFor.String())
+		if w.AheadGPUs > 0 {
+			known("Ahead", "in total, the jobs ahead that wait only for GPUs need "+reason.Amount(w.AheadGPUs))
+		}
 	}
+	b.write("\n")
+	b.pairs(rows)
 	printObstacles(b, e)
 	if e.Decision != nil {
 		printDecision(b, e)
@@ -225,13 +327,12 @@ func printEvidence(b *base, e *query.Explanation, more ...func()) {
 	printTradeoffs(b, e.Tradeoffs)
 	printFailures(b, e)
 	printDeployment(b, e.Deployment)
-	b.section("Allocations", allocationRows(b, e))
-	b.section("Current load of its GPUs", liveRows(b, e))
+	b.section("Allocations", allocationRows(e))
+	b.section("Current load of its GPUs", liveRows(e))
 	printHolders(b, e.Holders)
 	for _, print := range more {
 		print()
 	}
-	printSteps(b, e.Next(b.jobspec))
 	printWords(b, e)
 }
 
@@ -248,11 +349,11 @@ func printDeployment(b *base, d *query.Deployment) {
 		}
 		rows = append(rows, row(g.Group, d.Version, g.Desired, canaries, promoted, g.Placed, g.Healthy, g.Unhealthy))
 	}
-	b.section("Deployment "+b.short(d.ID)+": "+d.Status, rows)
+	b.section("Deployment "+short(d.ID)+": "+d.Status, rows)
 }
 
 // liveRows returns table rows with the current load of each member's GPUs.
-func liveRows(b *base, e *query.Explanation) []string {
+func liveRows(e *query.Explanation) []string {
 	rows := []string{row("Allocation", "GPU", "Utilization", "Memory", "Temp", "Power", "Idle since")}
 	for _, a := range e.Allocations {
 		for _, id := range a.GPUs {
@@ -261,7 +362,7 @@ func liveRows(b *base, e *query.Explanation) []string {
 				continue
 			}
 			g := query.GPU{Live: &u, Job: e.Job}
-			rows = append(rows, row(b.short(a.ID), b.gpuNames(e, id), utilization(g), memory(&u), temperature(&u), power(&u), query.When(e.Idle[attr.GPUOf(id)], time.Now())))
+			rows = append(rows, row(short(a.ID), gpuNames(e, id), utilization(g), memory(&u), temperature(&u), power(&u), query.When(e.Idle[attr.GPUOf(id)], time.Now())))
 		}
 	}
 	return rows
@@ -269,7 +370,7 @@ func liveRows(b *base, e *query.Explanation) []string {
 
 // allocationRows returns table rows of the members. During a deployment, the rows include the
 // members' versions.
-func allocationRows(b *base, e *query.Explanation) []string {
+func allocationRows(e *query.Explanation) []string {
 	line := rowWith(true, true, e.Deployment != nil, true, true, true)
 	rows := []string{line("ID", "Group", "Version", "Node", "Status", "GPUs")}
 	for _, a := range e.Allocations {
@@ -277,7 +378,7 @@ func allocationRows(b *base, e *query.Explanation) []string {
 		if a.Version != nil {
 			version = strconv.FormatUint(*a.Version, 10)
 		}
-		rows = append(rows, line(b.short(a.ID), a.Group, version, a.Node, a.Status, b.gpuNames(e, a.GPUs...)))
+		rows = append(rows, line(short(a.ID), a.Group, version, a.Node, a.Status, gpuNames(e, a.GPUs...)))
 	}
 	return rows
 }
@@ -298,30 +399,11 @@ func candidates(c pal.Candidates) string {
 	return strings.Join(parts, ", ")
 }
 
-func printWait(b *base, e *query.Explanation) {
-	b.head("Queue")
-	w := e.Wait
-	rows := []string{row("Position", w.Position), row("Waits for", e.WaitsFor.String())}
-	if w.Ahead != "" {
-		first := w.Ahead + " goes first"
-		if w.AheadGPUs > 0 {
-			first += "; in total, the jobs ahead that wait only for GPUs need " + reason.Amount(w.AheadGPUs)
-		}
-		rows = append(rows, row("Ahead", first))
-	}
-	if w.Reason == reason.Locality && !e.StartTo.IsZero() {
-		rows = append(rows, row("At most until", query.When(e.StartTo, time.Now())+": it then starts on any suitable GPUs that are still free"))
-	} else if !e.StartTo.IsZero() {
-		rows = append(rows, row("Expected start", query.Span(e.StartFrom, e.StartTo, time.Now())))
-	}
-	b.pairs(rows)
-}
-
 // printFailures lists the failed members of each try.
 func printFailures(b *base, e *query.Explanation) {
 	rows := []string{row("Try", "Time", "Allocation", "Node", "Cause", "Reason", "GPUs")}
 	for _, f := range e.Failures {
-		rows = append(rows, row(f.Try, clock(f.At), b.short(f.Alloc), f.Node, f.Cause, oneLine(f.Reason), b.gpuNames(e, f.GPUs...)))
+		rows = append(rows, row(f.Try, clock(f.At), short(f.Alloc), f.Node, f.Cause, oneLine(f.Reason), gpuNames(e, f.GPUs...)))
 	}
 	b.section("Failures", rows)
 }
@@ -365,7 +447,7 @@ func printDecision(b *base, e *query.Explanation) {
 				if u.Degraded != "" {
 					degraded = " (degraded: " + oneLine(u.Degraded) + ")"
 				}
-				rows = append(rows, line(m.Group, m.Node, m.Device, b.gpuNames(e, u.ID), query.Score(u.PMScore), class(u.Class)+degraded))
+				rows = append(rows, line(m.Group, m.Node, m.Device, gpuNames(e, u.ID), query.Score(u.PMScore), class(u.Class)+degraded))
 			}
 		}
 		b.table(rows)
@@ -392,7 +474,7 @@ func printNeighbours(b *base, e *query.Explanation) {
 	rows := []string{row("Group", "GPU", "Neighbours", "Class", "The job takes longer by", "Known from", "Neighbours take longer by")}
 	for _, m := range e.Decision.Chosen.Members {
 		for _, n := range m.Neighbours {
-			rows = append(rows, row(m.Group, b.gpuNames(e, m.GPUs[0].ID), n.Members, n.Class, percent(n.Costs), cmp.Or(e.NeighboursFrom[n.Class], "the table"), percent(n.CostsThem)))
+			rows = append(rows, row(m.Group, gpuNames(e, m.GPUs[0].ID), n.Members, n.Class, percent(n.Costs), cmp.Or(e.NeighboursFrom[n.Class], "the table"), percent(n.CostsThem)))
 		}
 	}
 	b.section("Expected neighbours on the same GPU", rows)
@@ -477,11 +559,3 @@ func class(c uint8) string {
 }
 
 func short(id string) string { return id[:min(8, len(id))] }
-
-// short returns an allocation's id: whole with -verbose, otherwise the first characters.
-func (b *base) short(id string) string {
-	if b.verbose {
-		return id
-	}
-	return short(id)
-}

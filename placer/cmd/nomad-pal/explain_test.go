@@ -20,7 +20,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/patience"
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
+	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
@@ -48,7 +52,7 @@ func (c *testCluster) runs(path, id string) {
 	}
 	c.until(id+" is explained", func() bool {
 		_, out, _ := c.does("explain", id)
-		return strings.Contains(out, "Chosen GPUs")
+		return regexp.MustCompile(`(?m)^GPUs +=`).MatchString(out)
 	})
 }
 
@@ -210,7 +214,7 @@ func TestExplainRestarted(t *testing.T) {
 		t.Fatalf("%d %s%s", code, out, said)
 	}
 	c.until("explain tells of the restart", func() bool {
-		_, out, _ := c.does("explain", "train")
+		_, out, _ := c.does("explain", "-verbose", "train")
 		return strings.Contains(out, "; Nomad restarted its members ") && regexp.MustCompile(`Restarted +=`).MatchString(out)
 	})
 	if as, _, err := c.client("").API().Jobs().Allocations("train", false, nil); err != nil || len(as) < 2 {
@@ -311,7 +315,7 @@ func TestMistypedDevice(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.until("queue has "+name, func() bool { _, out, _ := c.does("queue"); return strings.Contains(out, name) })
-		for _, args := range [][]string{{"explain", name}, {"queue", "-limit=0"}, {"status"}} {
+		for _, args := range [][]string{{"explain", "-verbose", name}, {"queue", "-limit=0"}, {"status"}} {
 			if _, out, said := c.does(args...); !strings.Contains(out, want) || !strings.Contains(out, "rejected") || strings.Contains(out, "take out the constraint") {
 				t.Errorf("%v, gated: %s%s", args, out, said)
 			}
@@ -418,7 +422,7 @@ func TestExplainWhatIf(t *testing.T) {
 		t.Fatalf("%s%s", out, said)
 	}
 	c.until("it waits", func() bool {
-		_, out, _ := c.does("explain", "wide")
+		_, out, _ := c.does("explain", "-verbose", "wide")
 		return strings.Contains(out, "Who holds the GPUs that this job could use") && strings.Contains(out, "default/train")
 	})
 	if _, out, _ := c.does("explain", "wide"); !strings.Contains(out, "wide has waited for ") || !strings.Contains(out, "With count = 1 instead of 2, the job would fit now.") || !strings.Contains(out, "There is enough room for this job when default/train has ended.") {
@@ -488,7 +492,7 @@ func TestTerminal(t *testing.T) {
 		_, out, _ := c.does("status")
 		return strings.Contains(out, "waits-"+long) && strings.Contains(out, "running")
 	})
-	for _, args := range [][]string{{"explain", long}, {"explain", "waits-" + long}, {"explain", alloc.NodeName}, {"explain", alloc.ID}, {"status"}, {"queue"}, {"gpus"}, {"plan", c.job("default", "p-"+long, 1)}} {
+	for _, args := range [][]string{{"explain", long}, {"explain", "-verbose", long}, {"explain", "-verbose", "waits-" + long}, {"explain", alloc.NodeName}, {"explain", alloc.ID}, {"status"}, {"queue"}, {"gpus"}, {"plan", c.job("default", "p-"+long, 1)}} {
 		t.Setenv("NO_COLOR", "1")
 		_, out, _ := c.seen(args...)
 		for line := range strings.Lines(out) {
@@ -519,10 +523,10 @@ func TestExplainTradeoffs(t *testing.T) {
 	c.agent("", atAnyPort)
 	path := c.written("wide.hcl", strings.Replace(jobText("default", "wide", 4), `group "g" {`, "group \"g\" {\n    count = 2", 1))
 	const head = "What the job would get now with another request"
-	if _, out, said := c.does("plan", path); !regexp.MustCompile(head + `\nChange .*\ncount=1 +1 +node +1.00`).MatchString(out) {
+	if _, out, said := c.does("plan", "-verbose", path); !regexp.MustCompile(head + `\nChange .*\ncount=1 +1 +node +1.00`).MatchString(out) {
 		t.Errorf("%s%s", out, said)
 	}
-	if _, out, said := c.does("plan", c.job("default", "narrow", 4)); strings.Contains(out, head) {
+	if _, out, said := c.does("plan", "-verbose", c.job("default", "narrow", 4)); strings.Contains(out, head) {
 		t.Errorf("a table although nothing changes the answer: %s%s", out, said)
 	}
 }
@@ -536,6 +540,52 @@ func TestChosenHead(t *testing.T) {
 	} {
 		if got := chosenHead(&e); got != want {
 			t.Errorf("%s: %q, want %q", e.State, got, want)
+		}
+	}
+}
+
+// In every state, explain prints at most ten lines: the headline, and what the reader needs next.
+// -verbose adds the evidence.
+func TestExplainTenLines(t *testing.T) {
+	now := time.Now()
+	gpus := pal.ChosenMember{Group: "g", Node: "node-1", Device: "nvidia/gpu/NVIDIA H200"}
+	names := map[string]string{}
+	for i := range 9 {
+		id := fmt.Sprintf("GPU-%d", i)
+		gpus.GPUs, names[id] = append(gpus.GPUs, pal.ChosenGPU{ID: id, PMScore: 1, Class: uint8(1 + i%2)}), fmt.Sprintf("node-1:%d", i)
+	}
+	chosen := &pal.Decision{Demand: 9, Policy: "pal", Chosen: &pal.Choice{Members: []pal.ChosenMember{gpus}, Nodes: 1, Tier: pal.TierNode, Cost: 1}}
+	remedies := []reason.Reason{{Kind: reason.FixVersion}, {Kind: reason.FixVersion}, {Kind: reason.FixVersion}}
+	hold := reason.Reason{Kind: reason.Held, Cause: "root", Until: now}
+	of := []query.Allocation{{ID: "12345678-1", Group: "g", Node: "node-1", Status: "pending", GPUs: []string{"GPU-0"}}}
+	holders := &query.Holders{Enough: true, Jobs: []query.Holder{{Job: "default/other", GPUs: 8, Needed: true}}}
+	const gpuLine = `GPUs +=.* node-1:0 .* node-1:7 and 1 more; variability class 1, 2; NVIDIA H200; locality node\n`
+	for name, c := range map[string]struct {
+		e    query.Explanation
+		want string
+	}{
+		"running":       {query.Explanation{State: gang.Running, Decision: chosen, Allocations: of, Hold: hold, EndWhy: "unknown", Remedies: remedies}, gpuLine},
+		"starting":      {query.Explanation{State: gang.Starting, Decision: chosen, Decided: now, Allocations: of}, gpuLine},
+		"waiting":       {query.Explanation{State: gang.Waiting, Decision: chosen, Reason: reason.Reason{Kind: reason.GPUs, Needs: 9}, Wait: &queue.Wait{Position: 2, Ahead: "default/first"}, StartFrom: now.Add(time.Hour), StartTo: now.Add(2 * time.Hour), Holders: holders, Remedies: remedies, Try: "count=1"}, `Would get now +=(.|\n)*Position +=.* 2; default/first goes first\nExpected start +=.* \(in 60m–120m\)\. There is enough room for this job when default/other has ended\.\n(Next .*\n){2}Next +=.* 2 more steps: add -verbose\n$`},
+		"no forecast":   {query.Explanation{State: gang.Waiting, Wait: &queue.Wait{Position: 1}, Holders: holders}, `Expected start = unknown. There is enough`},
+		"held":          {query.Explanation{State: gang.Waiting, Reason: hold, Hold: hold, Wait: &queue.Wait{Position: 1}}, `Next +=.* nomad-pal hold -lift`},
+		"stopping":      {query.Explanation{State: gang.Completing, Reason: reason.Reason{Kind: reason.GPUs, Needs: 9}, Wait: &queue.Wait{Position: 1}, Allocations: of}, `GPUs +=.* node-1:0\n`},
+		"given up":      {query.Explanation{State: gang.Failed, Reason: reason.Unread("x"), Failures: []model.Try{{Failure: failure.Failure{Alloc: "12345678-1"}}}}, `Next +=.* nomad alloc logs`},
+		"finished":      {query.Explanation{State: gang.Ended, Outcome: &query.Outcome{Status: "complete", At: now}, Decision: chosen}, gpuLine},
+		"not a gang":    {query.Explanation{State: gang.Native, NoGate: true, Allocations: of}, `GPUs +=.* node-1:0\n`},
+		"never":         {query.Explanation{State: gang.Unschedulable, Wait: &queue.Wait{Position: 1}, Remedies: remedies, Try: "count=1"}, `(Next .*\n){3}$`},
+		"unread":        {query.Explanation{State: gang.Rejected, Reason: reason.Unread("x")}, `is rejected`},
+		"parameterized": {query.Explanation{State: gang.Template, StartRun: "nomad job dispatch j"}, `Next = To start a run`},
+	} {
+		c.e.Job, c.e.Namespace, c.e.GPUNames = "j", "default", names
+		var out, more bytes.Buffer
+		printExplanation(&base{io: streams{out: &out}}, &c.e)
+		if n := strings.Count(out.String(), "\n"); n > 10 || !regexp.MustCompile(c.want).MatchString(out.String()) {
+			t.Errorf("%s: %d lines, want %s\n%s", name, n, c.want, out.String())
+		}
+		printExplanation(&base{io: streams{out: &more}, verbose: true}, &c.e)
+		if strings.Contains(more.String(), "-verbose") || !regexp.MustCompile(`(?m)^Namespace +=`).MatchString(more.String()) {
+			t.Errorf("%s, verbose:\n%s", name, more.String())
 		}
 	}
 }

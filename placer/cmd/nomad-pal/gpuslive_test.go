@@ -44,7 +44,7 @@ func TestLiveGPUs(t *testing.T) {
 			t.Errorf("%s: %d\n%s", at, code, out)
 		}
 	}
-	if code, out, said := c.does("explain", "-pal-address", url, "train"); code != 0 || !strings.Contains(out, "Current load of its GPUs") || strings.Count(out, "63%") != 1 {
+	if code, out, said := c.does("explain", "-verbose", "-pal-address", url, "train"); code != 0 || !strings.Contains(out, "Current load of its GPUs") || strings.Count(out, "63%") != 1 {
 		t.Errorf("explain: %d\n%s%s", code, out, said)
 	}
 }

@@ -39,7 +39,7 @@ func TestHold(t *testing.T) {
 	}
 	says("held by ", "explain", "train")
 	says("UTC: data is mended (to lift the hold: nomad-pal hold -lift <job>)", "queue")
-	says("- To lift the hold: nomad-pal hold -lift train\n", "explain", "train")
+	says("= To lift the hold: nomad-pal hold -lift train\n", "explain", "train")
 	if code, out, said := c.does("cancel", "fills"); code != 0 {
 		t.Fatal(out, said)
 	}
@@ -51,7 +51,7 @@ func TestHold(t *testing.T) {
 		t.Errorf("%s%s", out, said)
 	}
 	// A hold belongs to the job's name, so plan and run report that the new version would wait.
-	if code, out, said := c.does("plan", train); code != 0 || !strings.Contains(out, "train would wait: held by ") || !strings.Contains(out, "- To lift the hold: nomad-pal hold -lift train\n") {
+	if code, out, said := c.does("plan", train); code != 0 || !strings.Contains(out, "train would wait: held by ") || !strings.Contains(out, "= To lift the hold: nomad-pal hold -lift train\n") {
 		t.Errorf("plan: %d %s%s", code, out, said)
 	}
 	if code, _, said := c.does("run", "-detach", train); code != 0 || !strings.Contains(said, "Warning: train would wait: held by ") {
@@ -110,7 +110,7 @@ func TestRequeue(t *testing.T) {
 	}
 	c.until("the job is held", func() bool {
 		_, out, _ := c.does("explain", "train")
-		return strings.Contains(out, "held by ") && strings.Contains(out, "waiting")
+		return strings.Contains(out, "has been waiting again for ") && strings.Contains(out, "held by ")
 	})
 	if code, out, said := c.does("requeue", "train"); code != 0 || !strings.HasPrefix(out, "default/train is already waiting, so nothing was stopped\n") {
 		t.Fatalf("%d %s%s", code, out, said)
@@ -153,7 +153,7 @@ func TestHoldOfRunningJob(t *testing.T) {
 	c.until("explain reports the hold", func() bool {
 		_, out, _ := c.does("explain", "train")
 		return strings.Contains(out, "= held by ") && strings.Contains(out, "UTC: bad data (to lift the hold: nomad-pal hold -lift <job>)") &&
-			strings.Contains(out, "- To lift the hold: nomad-pal hold -lift train\n")
+			strings.Contains(out, "= To lift the hold: nomad-pal hold -lift train\n")
 	})
 	if code, out, said := c.does("hold", "-lift", "train"); code != 0 {
 		t.Fatalf("%d %s%s", code, out, said)
@@ -249,7 +249,7 @@ func TestControlOfArray(t *testing.T) {
 	}
 	c.until("the run is counted", func() bool {
 		_, out, _ := c.does("explain", "array")
-		return strings.Contains(out, "of 1.\n") && strings.Contains(out, "\nNext\n- To start a run: nomad job dispatch array\n")
+		return strings.Contains(out, "of 1.\n") && strings.Contains(out, "\nNext = To start a run: nomad job dispatch array\n")
 	})
 	for _, args := range []string{"hold array", "requeue array", "priority array 70"} {
 		code, out, said := c.does(strings.Fields(args)...)
@@ -323,7 +323,7 @@ func TestPriority(t *testing.T) {
 		"second": "priority 80 (set with nomad-pal priority; the jobspec has 50)",
 		"first":  "priority 50: 1 waiting job goes first because of a higher priority",
 	} {
-		if _, out, said := c.does("explain", job); !strings.Contains(out, want) {
+		if _, out, said := c.does("explain", "-verbose", job); !strings.Contains(out, want) {
 			t.Errorf("%s: want %q in\n%s%s", job, want, out, said)
 		}
 	}

@@ -40,7 +40,7 @@ func TestInit(t *testing.T) {
 	if code, out, said := c.does("doctor", "-config", written, "-pal-address", url); code != 0 || strings.Contains(out, "FAIL ") {
 		t.Errorf("doctor: %d %s%s", code, out, said)
 	}
-	if code, out, said := c.does("plan", filepath.Join(dir, "example.nomad.hcl")); code != 1 || !strings.Contains(out, "8 GPUs, application class A") {
+	if code, out, said := c.does("plan", "-verbose", filepath.Join(dir, "example.nomad.hcl")); code != 1 || !strings.Contains(out, "8 GPUs, application class A") {
 		t.Errorf("the example: %d %s%s", code, out, said)
 	}
 }

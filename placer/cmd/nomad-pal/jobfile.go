@@ -35,7 +35,7 @@ Job Options:
   -var=<key>=<value>       An HCL variable; may be given several times. The environment
                            variable NOMAD_VAR_<key> also sets one.
   -var-file=<path>         A file with HCL variables; may be given several times.
-  -verbose                 Show the ids of GPUs and allocations in full.
+  -verbose                 Show the evidence for the answer, too.
 
 <jobspec> is a file, "-" for standard input, or an http:// or https:// URL, in HCL or in
 the JSON of nomad job inspect and nomad job run -output. A region in

@@ -112,10 +112,10 @@ func TestJobSources(t *testing.T) {
 		if name == "/large" {
 			continue
 		}
-		if _, out, said := c.does("plan", files.URL+name); !strings.Contains(out, found) {
+		if _, out, said := c.does("plan", "-verbose", files.URL+name); !strings.Contains(out, found) {
 			t.Errorf("%s as a URL: %s%s", name, out, said)
 		}
-		if _, out, said := c.reads(text, "explain", "-what-if", "gpus=2", "-"); !strings.Contains(out, found) {
+		if _, out, said := c.reads(text, "explain", "-verbose", "-what-if", "gpus=2", "-"); !strings.Contains(out, found) {
 			t.Errorf("%s as standard input: %s%s", name, out, said)
 		}
 	}

@@ -41,10 +41,10 @@ func TestSeveralModels(t *testing.T) {
 	for name, said := range map[string]string{"measured": "  meta {\n    pal_class = \"A\"\n  }\n", "told": "  meta {\n    pal_speed = \"NVIDIA H200=2,Tesla T4=1\"\n  }\n"} {
 		c.runs(c.written(name+".hcl", strings.Replace(jobText("default", name, 1), "  group", said+"  group", 1)), name)
 	}
-	shows(`(?m)^nvidia/gpu/NVIDIA H200 +1 .* chosen +class A, measured on 8 GPUs$`, "explain", "measured")
-	shows(`(?m)^nvidia/gpu/Tesla T4 +0\.1 +10\.000 .* has room +class A, measured on 4 GPUs$`, "explain", "measured")
-	shows(`(?m)^nvidia/gpu/Tesla T4 +0\.5 .* pal_speed$`, "explain", "told")
-	shows(`(?m)^  Slowdown: penalty × PM score of the slowest GPU ÷ speed of its GPU model; 1 is .* on median GPUs of one node, of the model on which the job is fastest\.$`, "explain", "told")
+	shows(`(?m)^nvidia/gpu/NVIDIA H200 +1 .* chosen +class A, measured on 8 GPUs$`, "explain", "-verbose", "measured")
+	shows(`(?m)^nvidia/gpu/Tesla T4 +0\.1 +10\.000 .* has room +class A, measured on 4 GPUs$`, "explain", "-verbose", "measured")
+	shows(`(?m)^nvidia/gpu/Tesla T4 +0\.5 .* pal_speed$`, "explain", "-verbose", "told")
+	shows(`(?m)^  Slowdown: penalty × PM score of the slowest GPU ÷ speed of its GPU model; 1 is .* on median GPUs of one node, of the model on which the job is fastest\.$`, "explain", "-verbose", "told")
 	shows(`With device = nvidia/gpu/Tesla T4: told runs on 1 GPU and now needs different GPUs: .*\n`, "explain", "-what-if", "device=nvidia/gpu/Tesla T4", "told")
 
 	// A gang of eight fits only on the H200s, so it does not wait for the job on a
@@ -69,10 +69,10 @@ func TestSeveralModels(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.until("the job has ended", func() bool {
-		_, out, _ := c.does("explain", "measured")
+		_, out, _ := c.does("explain", "-verbose", "measured")
 		return strings.Contains(out, "State      = ended")
 	})
-	shows(`(?m)^GPU model +Speed .* Result$`, "explain", "measured") // the source of the speeds is not recorded
+	shows(`(?m)^GPU model +Speed .* Result$`, "explain", "-verbose", "measured") // the source of the speeds is not recorded
 
 	strip := func(s string) string { return regexp.MustCompile(`\s`).ReplaceAllString(s, "") }
 	for path, want := range map[string]string{
@@ -114,11 +114,11 @@ func TestReplicasOnSeveralModels(t *testing.T) {
 	c.until("a profile is there", func() bool { code, _, _ := c.does("profile", "show"); return code == 0 })
 	service := strings.NewReplacer(`"batch"`, `"service"`, "  group \"g\" {", "  meta {\n    pal_class = \"A\"\n  }\n  group \"g\" {\n    count = 3").Replace(jobText("default", "api", 1))
 	path := c.written("api.hcl", service)
-	_, plan, _ := c.does("plan", path)
+	_, plan, _ := c.does("plan", "-verbose", path)
 	if code, out, said := c.does("run", path); code != 0 {
 		t.Fatal(code, out, said)
 	}
-	_, out, _ := c.does("explain", "api")
+	_, out, _ := c.does("explain", "-verbose", "api")
 	out = plan + out
 	for _, want := range []string{
 		`of the slowest, on nvidia/gpu/Tesla T4: 10\.00 times`,
@@ -155,7 +155,7 @@ func TestUncappedScores(t *testing.T) {
 	path := c.written("train.hcl", job)
 	const note = "class A was measured below the power limit on %s, so the PM scores say little about training"
 	for _, q := range []struct{ asked, want string }{
-		{"plan " + path, "4 GPUs"}, {"run " + path, "4 GPUs"}, {"explain train", "4 GPUs"}, {"gpus", "4 GPUs"}, {"gpus -node node-0", ""}, {"explain node-1", "4 GPUs"}, {"explain GPU-1-0", "1 GPU"}, {"explain GPU-0-0", ""},
+		{"plan -verbose " + path, "4 GPUs"}, {"run -verbose " + path, "4 GPUs"}, {"explain -verbose train", "4 GPUs"}, {"gpus", "4 GPUs"}, {"gpus -node node-0", ""}, {"explain node-1", "4 GPUs"}, {"explain GPU-1-0", "1 GPU"}, {"explain GPU-0-0", ""},
 	} {
 		code, out, said := c.does(strings.Fields(q.asked)...)
 		if code > 1 || q.want == "" && strings.Contains(out, "power limit") || q.want != "" && !strings.Contains(strings.Join(strings.Fields(out), " "), fmt.Sprintf(note, q.want)) {

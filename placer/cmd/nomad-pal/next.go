@@ -37,24 +37,17 @@ func shortGPU(id string, n int) string {
 	return attr.Shorten(id, n)
 }
 
-// idLength returns the length to which ids of GPUs are cut: n on a terminal without -verbose,
-// otherwise 0 (whole ids).
+// idLength returns the length to which ids of GPUs are cut: n on a terminal, otherwise 0 (whole ids).
 func (b *base) idLength(n int) int {
-	if b.io.terminal && !b.verbose {
+	if b.io.terminal {
 		return n
 	}
 	return 0
 }
 
-// gpuNames returns the names of GPUs in an explanation: NODE:INDEX if the index is known. With
-// -verbose, gpuNames returns ids.
-func (b *base) gpuNames(e *query.Explanation, ids ...string) string {
-	return strings.Join(each(ids, func(id string) string {
-		if b.verbose {
-			return id
-		}
-		return cmp.Or(e.GPUNames[id], id)
-	}), " ")
+// gpuNames returns the names of GPUs in an explanation: NODE:INDEX if the index is known.
+func gpuNames(e *query.Explanation, ids ...string) string {
+	return strings.Join(each(ids, func(id string) string { return cmp.Or(e.GPUNames[id], id) }), " ")
 }
 
 func printSteps(b *base, steps []string) {
@@ -75,11 +68,8 @@ func printHolders(b *base, h *query.Holders) {
 	b.head("Who holds the GPUs that this job could use")
 	now := time.Now()
 	rows := []string{row("Job", "GPUs", "Expected end")}
-	var needed []string
 	for _, j := range h.Jobs {
-		if rows = append(rows, row(j.Job, j.GPUs, whenItEnds(j, now))); j.Needed {
-			needed = append(needed, j.Job)
-		}
+		rows = append(rows, row(j.Job, j.GPUs, whenItEnds(j, now)))
 	}
 	b.table(rows)
 	for _, j := range h.Jobs {
@@ -90,11 +80,29 @@ func printHolders(b *base, h *query.Holders) {
 	if h.Omitted > 0 {
 		b.say(plain, "And "+counted(h.Omitted, "more job")+".")
 	}
-	if h.Enough && len(needed) <= 3 {
-		b.say(plain, "There is enough room for this job when "+strings.Join(needed, " and ")+map[bool]string{true: " has", false: " have"}[len(needed) == 1]+" ended.")
-	} else if h.Enough {
-		b.say(plain, fmt.Sprintf("There is enough room for this job when the first %d of these jobs have ended.", len(needed)))
+}
+
+// roomWhen says which of the holders have to end before a waiting job has enough room; "" if that
+// is unknown.
+func roomWhen(h *query.Holders) string {
+	if h == nil || !h.Enough {
+		return ""
 	}
+	var needed []string
+	for _, j := range h.Jobs {
+		if j.Needed {
+			needed = append(needed, j.Job)
+		}
+	}
+	switch len(needed) {
+	case 0:
+		return ""
+	case 1:
+		return "There is enough room for this job when " + needed[0] + " has ended."
+	case 2, 3:
+		return "There is enough room for this job when " + strings.Join(needed, " and ") + " have ended."
+	}
+	return fmt.Sprintf("There is enough room for this job when %d other jobs have ended; -verbose lists them first.", len(needed))
 }
 
 // whenItEnds describes when a job is expected to release its GPUs.

@@ -49,7 +49,7 @@ var hostile = map[string]string{
 }
 
 func commandOn(out *bytes.Buffer) *base {
-	return &base{ctx: context.Background(), io: streams{out: &quoting{w: out}, err: &quoting{w: out}}}
+	return &base{ctx: context.Background(), verbose: true, io: streams{out: &quoting{w: out}, err: &quoting{w: out}}}
 }
 
 // printers print tables that contain a name.

@@ -110,7 +110,7 @@ func TestReleaseAllWhenTheyFit(t *testing.T) {
 	if c.owned("train") || c.owned("last") {
 		t.Error("a waiting job was released before it fits")
 	}
-	if _, out, _ := c.does("explain", "train"); !strings.Contains(out, "handed over to Nomad") {
+	if _, out, _ := c.does("explain", "-verbose", "train"); !strings.Contains(out, "handed over to Nomad") {
 		t.Errorf("explain does not tell of the release:\n%s", out)
 	}
 	if code, out, said := c.does("cancel", "fills"); code != 0 {

@@ -19,7 +19,7 @@ func TestJobVariables(t *testing.T) {
 	text := strings.Replace(jobText("default", "vars", 2), "count = 2", "count = var.gpus", 1)
 	path := c.written("vars.hcl", "variable \"gpus\" {\n  type = number\n}\n"+text)
 	t.Setenv("NOMAD_VAR_gpus", "3")
-	if _, out, said := c.does("plan", path); !strings.Contains(out, "3 GPUs, application class") {
+	if _, out, said := c.does("plan", "-verbose", path); !strings.Contains(out, "3 GPUs, application class") {
 		t.Errorf("%s%s", out, said)
 	}
 }

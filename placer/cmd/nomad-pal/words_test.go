@@ -97,7 +97,7 @@ func TestOneWordForOneThing(t *testing.T) {
 			t.Fatal(out, said)
 		}
 	}
-	for _, args := range []string{"queue", "queue -json", "status", "status -json", "gpus", "gpus -json", "explain train", "explain waits", "explain -json waits", "explain never", "explain node-1", "explain GPU-1-3", "doctor", "doctor -json", "events -failures", "plan " + c.job("default", "planned", 4)} {
+	for _, args := range []string{"queue", "queue -json", "status", "status -json", "gpus", "gpus -json", "explain train", "explain -verbose train", "explain waits", "explain -verbose waits", "explain -json waits", "explain never", "explain node-1", "explain GPU-1-3", "doctor", "doctor -json", "events -failures", "plan " + c.job("default", "planned", 4)} {
 		code, out, said := c.seen(strings.Fields(args)...)
 		if out == "" {
 			t.Errorf("%s: %d %s", args, code, said)
