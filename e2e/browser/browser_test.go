@@ -141,7 +141,7 @@ func (p *tab) waits(what, expression string) {
 func (p *tab) shows(texts ...string) {
 	p.t.Helper()
 	for _, text := range texts {
-		p.waits("the page shows "+text, "document.body.innerText.includes("+quoted(text)+")")
+		p.waits("the page shows "+text, "document.body?.innerText.includes("+quoted(text)+")")
 	}
 }
 
