@@ -144,7 +144,8 @@ func testNeighbours(t *testing.T, b *bed) {
 // each side loses.
 func (b *bed) untilNeighbour(id, gpu, class, costs, costsThem string) {
 	b.t.Helper()
-	line := regexp.MustCompile(strings.Join([]string{`(?m)^\s*workers`, gpu, "1", class, costs, "the table", costsThem + `\s*$`}, `\s+`))
+	part := "node-" + strings.Replace(strings.TrimPrefix(gpu, "GPU-"), "-", ":", 1) + `::\d` // GPU-0-1 is node-0:1
+	line := regexp.MustCompile(strings.Join([]string{`(?m)^\s*workers`, part, "1", class, costs, "the table", costsThem + `\s*$`}, `\s+`))
 	b.until("explain "+id+" has the line "+line.String(), func() string {
 		if out, _ := b.pal("explain", "-verbose", id); !line.MatchString(out) {
 			return out
