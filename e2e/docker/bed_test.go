@@ -92,7 +92,6 @@ func start(t *testing.T) *bed {
 	b.placer = clustertest.Placer(t, b.Cluster, cluster.PlacerOptions{Config: fmt.Sprintf(`
 http {
   bind_port = 0
-  register  = true
 }
 nomad {
   rpc_address = %q
