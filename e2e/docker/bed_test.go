@@ -240,7 +240,7 @@ func (b *bed) register(t *testing.T, job *api.Job) {
 
 // tell logs the state of a job and its allocations.
 func (b *bed) tell(t *testing.T, id string) {
-	out, err := b.Command(context.Background(), "nomad-pal", "explain", id).CombinedOutput()
+	out, err := b.Command(context.Background(), "nomad-pal", "explain", "-verbose", id).CombinedOutput()
 	t.Logf("explain %s: %v\n%s", id, err, out)
 	for _, a := range b.allocations(t, id) {
 		for task, state := range a.TaskStates {

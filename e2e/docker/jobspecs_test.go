@@ -215,7 +215,7 @@ func exitCodes(a *api.Allocation, task string) (codes []int) {
 // explains checks that explain prints a text about a job.
 func (b *bed) explains(t *testing.T, id, want string) {
 	t.Helper()
-	out, err := b.Command(t.Context(), "nomad-pal", "explain", id).CombinedOutput()
+	out, err := b.Command(t.Context(), "nomad-pal", "explain", "-verbose", id).CombinedOutput()
 	if err != nil || !strings.Contains(string(out), want) {
 		t.Errorf("explain %s: %v; %q is not in\n%s", id, err, want, out)
 	}
