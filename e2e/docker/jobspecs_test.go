@@ -212,13 +212,17 @@ func exitCodes(a *api.Allocation, task string) (codes []int) {
 	return codes
 }
 
-// explains checks that explain prints a text about a job.
+// explains waits until explain prints a text about a job: the agent reads Nomad a moment after the
+// test does.
 func (b *bed) explains(t *testing.T, id, want string) {
 	t.Helper()
-	out, err := b.Command(t.Context(), "nomad-pal", "explain", "-verbose", id).CombinedOutput()
-	if err != nil || !strings.Contains(string(out), want) {
-		t.Errorf("explain %s: %v; %q is not in\n%s", id, err, want, out)
-	}
+	clustertest.Until(t, b.Cluster, fmt.Sprintf("explain %s says %q", id, want), func(ctx context.Context) (string, error) {
+		out, err := b.Command(ctx, "nomad-pal", "explain", "-verbose", id).CombinedOutput()
+		if err == nil && strings.Contains(string(out), want) {
+			return "", nil
+		}
+		return fmt.Sprintf("%s (%v)", out, err), nil
+	})
 }
 
 func same[T comparable](t *testing.T, what string, want, got T) {
