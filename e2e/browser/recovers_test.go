@@ -71,10 +71,10 @@ func TestPageGoesToActiveAgent(t *testing.T) {
 	}))
 	t.Cleanup(func() { front.CloseClientConnections(); front.Close() })
 	p := open(t, browser, front.URL, "#/jobs")
-	p.waits("the page is live", `document.getElementById("state").innerText.startsWith("Live")`)
+	p.waits("the page is live", `document.getElementById("state")?.innerText.startsWith("Live")`)
 	standby.Store(true)
 	front.CloseClientConnections()
 	p.waits("the page is the active agent's", fmt.Sprintf(`location.href === %q`, w.url+"/ui/#/jobs"))
-	p.waits("the page is live again", `document.getElementById("state").innerText.startsWith("Live")`)
+	p.waits("the page is live again", `document.getElementById("state")?.innerText.startsWith("Live")`)
 	p.shows("runs")
 }
