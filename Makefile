@@ -86,7 +86,7 @@ TESTS := -vet=off -shuffle=on -p 4 -timeout 2h
 # norace runs them, too.
 PACKAGES = $(filter-out ./e2e ./e2e/docker,$(patsubst $(CURDIR)%,.%,$(shell go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}' ./...)))
 RACE     = $(filter $(PACKAGES),$(shell git grep -lE '^\s+go [a-z.]+\b[^ ]|\bchan[ <]|^(import)?\s*"(sync|sync/atomic|testing/synctest|net/http/httptest|golang.org/x/sync/errgroup)"' -- '*.go' | sed 's,^,./,;s,/[^/]*$$,,' | sort -u))
-SAMPLED  = $(filter $(RACE),$(shell git grep -l '"github.com/nomad-pal/nomad-pal/internal/race"' -- '*_test.go' | sed 's,^,./,;s,/[^/]*$$,,' | sort -u))
+SAMPLED  = $(filter $(RACE),$(shell git grep -lE '"github.com/nomad-pal/nomad-pal/(internal/race|placer/nomadtest/bed)"' -- '*_test.go' | sed 's,^,./,;s,/[^/]*$$,,' | sort -u))
 
 .PHONY: norace
 norace: gotestsum
