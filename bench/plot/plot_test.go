@@ -100,8 +100,6 @@ func figures() []Figure {
 			Series: []Series{{Name: `"s"`, Colour: 9, Points: []Point{{0, 1}, {1, math.NaN()}, {2, math.Inf(1)}, {3, 1}}}}}.Figure(),
 		Lines{Name: "steps", Steps: true, Series: []Series{{Dashed: true, Points: []Point{{1, 1}, {2, 5}}}}}.Figure(),
 		Bars{Name: "none"}.Figure(),
-		Heat{Name: "no rows"}.Figure(),
-		Heat{Name: "heat", Title: "<i>", X: "<n>", End: 6, Rows: [][]Cell{{{1, 0}, {0, 1}, {0.5, 1}}, {{}, {}, {}}}}.Figure(),
 		Bars{Name: "bars", Beside: "a & b", Bars: []Bar{{Name: "<i>", Value: 3, Low: 2, High: 4, Beside: 1, Note: "<n>"}, {}}}.Figure(),
 	}
 }
@@ -181,22 +179,5 @@ func TestAreas(t *testing.T) {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in %s", want, text)
 		}
-	}
-}
-
-// A cell is drawn in its row and column, unless its share is 0.
-func TestHeat(t *testing.T) {
-	t.Parallel()
-	text := Heat{Rows: [][]Cell{{{}, {1, 1}}, {{0.5, 0}, {}}}}.Figure().File()
-	for _, want := range []string{
-		fmt.Sprintf(`<rect x="%.1f" y="%.0f" width="%.1f" height="5" fill="rgb(230,50,40)" fill-opacity="1.00"/>`, areaLeft+areaWidth/2, areaTop, areaWidth/2),
-		fmt.Sprintf(`<rect x="%.1f" y="%.0f" width="%.1f" height="5" fill="rgb(40,110,190)" fill-opacity="0.50"/>`, areaLeft, areaTop+cellHeight, areaWidth/2),
-	} {
-		if !strings.Contains(text, want) {
-			t.Errorf("%q is not in %s", want, text)
-		}
-	}
-	if n := strings.Count(text, "fill-opacity"); n != 2 {
-		t.Errorf("%d cells drawn", n)
 	}
 }
