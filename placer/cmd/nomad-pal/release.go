@@ -202,8 +202,7 @@ func (r *releases) handOver() error {
 			return nil
 		case err == nil:
 			if stuck := r.stuck(jobs); stuck != nil {
-				r.withdraw(a)
-				return stuck
+				return errors.Join(stuck, r.withdraw(a))
 			}
 		}
 		if said = err != nil; !said {
