@@ -22,19 +22,13 @@ func TestPagesRecover(t *testing.T) {
 	browser := chromium(t)
 	w := start(t, 1, nil)
 	w.submit(t, bed.Gang{Name: "runs", GPUs: 1})
-	agent, err := url.Parse(w.url)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var down atomic.Bool
-	proxy := &httputil.ReverseProxy{FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(agent) }}
-	front := httptest.NewServer(http.HandlerFunc(func(to http.ResponseWriter, r *http.Request) {
+	front := inFront(t, w.url, func(http.ResponseWriter, *http.Request) bool {
 		if down.Load() {
 			panic(http.ErrAbortHandler) // closes the connection, as the end of a process does
 		}
-		proxy.ServeHTTP(to, r)
-	}))
-	t.Cleanup(func() { front.CloseClientConnections(); front.Close() })
+		return false
+	})
 	for route, text := range map[string]string{"#/tenants": "its recent GPU hours", "#/usage": "Runs, the last submitted first", "#/jobs": "runs"} {
 		p := open(t, browser, front.URL, "#/nothing")
 		p.waits("the page is live", `document.getElementById("state").innerText.startsWith("Live")`)
@@ -55,21 +49,15 @@ func TestPageGoesToActiveAgent(t *testing.T) {
 	browser := chromium(t)
 	w := start(t, 1, nil)
 	w.submit(t, bed.Gang{Name: "runs", GPUs: 1})
-	agent, err := url.Parse(w.url)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var standby atomic.Bool
-	proxy := &httputil.ReverseProxy{FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(agent) }}
-	front := httptest.NewServer(http.HandlerFunc(func(to http.ResponseWriter, r *http.Request) {
+	front := inFront(t, w.url, func(to http.ResponseWriter, r *http.Request) bool {
 		itself := r.URL.Path != "/ui/" && strings.HasPrefix(r.URL.Path, "/ui/")
-		if standby.Load() && !itself {
-			http.Redirect(to, r, w.url+r.URL.RequestURI(), http.StatusTemporaryRedirect)
-			return
+		if !standby.Load() || itself {
+			return false
 		}
-		proxy.ServeHTTP(to, r)
-	}))
-	t.Cleanup(func() { front.CloseClientConnections(); front.Close() })
+		http.Redirect(to, r, w.url+r.URL.RequestURI(), http.StatusTemporaryRedirect)
+		return true
+	})
 	p := open(t, browser, front.URL, "#/jobs")
 	p.waits("the page is live", `document.getElementById("state")?.innerText.startsWith("Live")`)
 	standby.Store(true)
@@ -77,4 +65,21 @@ func TestPageGoesToActiveAgent(t *testing.T) {
 	p.waits("the page is the active agent's", fmt.Sprintf(`location.href === %q`, w.url+"/ui/#/jobs"))
 	p.waits("the page is live again", `document.getElementById("state")?.innerText.startsWith("Live")`)
 	p.shows("runs")
+}
+
+// inFront is a server in front of an agent. It passes on the requests that answers does not answer.
+func inFront(t *testing.T, agent string, answers func(http.ResponseWriter, *http.Request) bool) *httptest.Server {
+	t.Helper()
+	to, err := url.Parse(agent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := &httputil.ReverseProxy{FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }}
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !answers(w, r) {
+			proxy.ServeHTTP(w, r)
+		}
+	}))
+	t.Cleanup(func() { front.CloseClientConnections(); front.Close() })
+	return front
 }
