@@ -206,6 +206,8 @@ func (p *Placer) drop(k cluster.JobKey) {
 	if s := t.State(p.m); s != gang.Ended && p.hooks.Events != nil {
 		p.emit(k, Finished, "was purged; it was "+string(s))
 	}
+	p.unsaved.forget(k)
+	p.stale = append(p.stale, store.DecisionPath(k))
 	p.m.Forget(k)
 }
 

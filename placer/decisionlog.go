@@ -235,7 +235,8 @@ func (p *Placer) saveAll() {
 	}
 }
 
-// The placer deletes the records of jobs that Nomad no longer has, pruneAtOnce records at a time.
+// The placer deletes the record of a job when Nomad no longer has the job. A full read finds the
+// records of jobs that went unseen. The placer deletes pruneAtOnce records at a time.
 // The number of records to delete is not limited: there can be a record of every job that was ever
 // purged.
 const (

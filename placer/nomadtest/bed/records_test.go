@@ -19,6 +19,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 // killAtStart kills the placer when it has registered the job's pins but not yet recorded why.
@@ -37,6 +38,26 @@ func (w *World) killAtStart(p *Placer, name string) {
 // chosen returns the GPUs in a record's decision, sorted.
 func chosen(r gang.Record) []string {
 	return slices.Sorted(slices.Values(r.Decision.Chosen.GPUIDs()))
+}
+
+// The record of a purged job goes at once, not at the next full read.
+func TestRecordGoesWithItsJob(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(1, 2)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "a", Members: 1, GPUs: 2, Runs: time.Hour})
+		w.ExpectRunning("a", 5*time.Second)
+		w.RunFor(20 * time.Second)
+		path := store.DecisionPath(Key("a"))
+		recorded := func() bool { return w.Nomad.Variable("default", path) != nil }
+		if !recorded() {
+			t.Fatal("the job has no record")
+		}
+		if err := w.Purge(Key("a")); err != nil {
+			t.Fatal(err)
+		}
+		w.Expect("the record is gone", 5*time.Second, func() bool { return !recorded() })
+	})
 }
 
 // A placer is killed after it has started a gang and before it has recorded that. The next placer
