@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -310,6 +311,13 @@ func (c *chaos) leftovers() {
 	for _, s := range c.stories {
 		c.stop(s.id)
 	}
+	c.untilCollected()
+	// Nomad sends no event when it collects a job. An agent that is reloaded reads everything again.
+	for k, p := range c.placers {
+		if err := syscall.Kill(p.placer.PID(), syscall.SIGHUP); err != nil {
+			c.t.Errorf("placer %d: %v", k, err)
+		}
+	}
 	var left []string
 	_ = patience.Until(c.t.Context(), patience.Limits{Moves: c.Moves}, "nothing is left", func(context.Context) (string, error) {
 		left = c.left() // each is reported below
@@ -334,11 +342,27 @@ func (c *chaos) leftovers() {
 	}
 }
 
+// untilCollected waits until Nomad has deleted all jobs.
+func (c *chaos) untilCollected() {
+	c.t.Helper()
+	_ = patience.Until(c.t.Context(), patience.Limits{Moves: c.Moves}, "Nomad has no jobs", func(context.Context) (string, error) {
+		if err := c.API().System().GarbageCollect(); err != nil {
+			return err.Error(), nil
+		}
+		jobs, _, err := c.API().Jobs().List(nil)
+		if err != nil {
+			return err.Error(), nil
+		}
+		var ids []string
+		for _, j := range jobs {
+			ids = append(ids, j.ID)
+		}
+		return strings.Join(ids, ", "), nil
+	})
+}
+
 // left names what should not be there.
 func (c *chaos) left() []string {
-	if err := c.API().System().GarbageCollect(); err != nil {
-		return []string{err.Error()}
-	}
 	vars, _, err := c.API().Variables().PrefixList("nomad-pal/", nil)
 	if err != nil {
 		return []string{err.Error()}
