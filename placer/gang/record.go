@@ -143,7 +143,8 @@ func (r *Record) Got(is *pal.Choice) {
 func (r *Record) Resized(is *pal.Choice) {
 	d := &r.Decision
 	if n := len(is.GPUIDs()); n != d.Demand {
-		d.Chosen, d.Demand, d.Walk, d.WalkOmitted, d.Packed, r.Predicted = is, n, nil, 0, nil, nil
+		d.Chosen, d.Demand, d.Candidates, r.Predicted = is, n, pal.Candidates{}, nil
+		d.Walk, d.WalkOmitted, d.Packed = nil, 0, nil
 	}
 }
 

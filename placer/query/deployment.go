@@ -101,7 +101,8 @@ func promotesItself(job *api.Job, group string) bool {
 	return g != nil && g.Update != nil && g.Update.AutoPromote != nil && *g.Update.AutoPromote
 }
 
-// reason describes the progress of the deployment.
+// reason describes the progress of the deployment. Nomad's count of healthy members includes members
+// that it has replaced since.
 func (d *Deployment) reason() reason.Reason {
 	r := reason.Reason{Kind: reason.Deploys, Version: d.Version}
 	for _, g := range d.Groups {
@@ -109,7 +110,8 @@ func (d *Deployment) reason() reason.Reason {
 		if g.Canaries > 0 && !g.Promoted {
 			want = g.Canaries
 		}
-		r.Have, r.Want, r.Tries = r.Have+g.Healthy, r.Want+want, r.Tries+g.Unhealthy
+		r.Have, r.Want = r.Have+min(g.Healthy, want), r.Want+want
+		r.Tries += g.Unhealthy
 	}
 	switch {
 	case d.Promote:

@@ -102,10 +102,9 @@ type Explanation struct {
 	Elastic *queue.Size `json:"elastic,omitempty"`
 	// orders is a note on orders about the job: a changed priority, or its release.
 	orders string
-	// holds are the GPUs of all the job's current members; nil if some members are missing.
+	// holds are the GPUs of the job's members. holds is nil for a gang without all its members,
+	// because the missing members come back to the GPUs that were chosen.
 	holds *pal.Choice
-	// beside are the GPUs of the job's members and canaries; nil if there are no canaries.
-	beside *pal.Choice
 	// asks is the application class that the job requests now.
 	asks pal.AppClass
 	// pinned is the job as the placer would register it if it started now.
@@ -260,8 +259,8 @@ func (s *Snapshot) explainFromState(k cluster.JobKey) (e *Explanation, st gang.O
 		}
 		if st.Nomad == gang.Running {
 			e.Leaving = append(e.Leaving, s.windowsAhead(t)...)
-			s.runsOn(e, t)
 		}
+		s.runsOn(e, t)
 	}
 	switch st.Nomad {
 	case gang.Native:
@@ -285,8 +284,6 @@ func (s *Snapshot) explainFromState(k cluster.JobKey) (e *Explanation, st gang.O
 			e.Reason = e.Reason.And(t.Trouble())
 		}
 		e.Reason = s.tooLarge(t).Or(model.CanariesRun(st)).Or(e.Reason)
-		if st.Nomad == gang.Starting && t != nil {
-		}
 		e.broken(t)
 	}
 	return e, st, true
@@ -366,18 +363,19 @@ func (s *Snapshot) addRecord(ctx context.Context, e *Explanation, st gang.Observ
 		}
 	}
 	r, err := s.lastRecord(ctx, st)
-	if err != nil || r == nil || st.Nomad == gang.Native && e.movedFrom(r.Decision.Chosen) {
+	if err != nil || r == nil || st.Nomad == gang.Native && !e.holdsAll(r.Decision.Chosen) {
 		return err
 	}
 	e.Restarted = restarted(st, r)
-	if e.holds != nil {
+	switch {
+	case e.holds == nil:
+	case st.Nomad == gang.Running:
 		r.Got(e.holds)
 		r.Resized(e.holds)
 		r.Decision.Chosen = besideNow(r.Decision.Chosen, e.holds)
 		e.remeasured(r.Decision)
-	} else if e.beside != nil && lacks(e.beside, r.Decision.Chosen) { // the job's author has removed members since the decision
-		d := &r.Decision
-		d.Chosen, d.Demand, d.Walk, d.WalkOmitted, d.Packed, r.Predicted = e.beside, len(e.beside.GPUIDs()), nil, 0, nil, nil
+	case !r.Ready.IsZero(): // replicas are missing
+		r.Decision.Chosen, r.Predicted = e.holds, nil
 	}
 	if e.asks != "" && e.asks != r.Decision.Class {
 		e.ClassFrom = fmt.Sprintf("the class when the gang was placed; the job's class is now %s, which counts when the gang is placed again", e.asks)
@@ -395,18 +393,14 @@ func (s *Snapshot) addRecord(ctx context.Context, e *Explanation, st gang.Observ
 	return nil
 }
 
-// movedFrom reports whether the job runs on other GPUs than the chosen ones, because Nomad placed
-// it again without the placer.
-func (e *Explanation) movedFrom(chosen *pal.Choice) bool {
-	return chosen != nil && slices.ContainsFunc(e.Allocations, func(a Allocation) bool {
-		return slices.ContainsFunc(a.GPUs, func(id string) bool { return !slices.Contains(chosen.GPUIDs(), id) })
-	})
-}
-
-// lacks reports whether a GPU of the second choice (of) is missing in the first choice (has).
-func lacks(has, of *pal.Choice) bool {
-	all := has.GPUIDs()
-	return of != nil && slices.ContainsFunc(of.GPUIDs(), func(id string) bool { return !slices.Contains(all, id) })
+// holdsAll reports whether the job's members hold exactly the chosen GPUs. Otherwise Nomad has placed
+// or stopped members since the placer left the job to it.
+func (e *Explanation) holdsAll(chosen *pal.Choice) bool {
+	var held []string
+	for _, a := range e.Allocations {
+		held = append(held, a.GPUs...)
+	}
+	return chosen == nil || slices.Equal(slices.Sorted(slices.Values(held)), slices.Sorted(slices.Values(chosen.GPUIDs())))
 }
 
 // besideNow returns the choice with the neighbours that the gang has now. The record has only the

@@ -129,7 +129,7 @@ func runsSentence(e *Explanation, now time.Time) string {
 	if e.Predicted != nil {
 		return text + whyThere(d) + fmt.Sprintf("Nomad gave the job GPUs that the placer did not choose, but that the job's pins allow. Predicted slowdown: %s; on the chosen GPUs: %.2f.", times(c.Cost), e.Predicted.Cost)
 	}
-	text += whyThere(d) + whyThese(d)
+	text += whyThere(d) + whyThese(d, !e.Decided.IsZero())
 	if d.Packed != nil && d.Packed.Cost != c.Cost {
 		text += fmt.Sprintf(". Packed%s, it would be %.2f times", map[bool]string{true: ", with outliers"}[sparesOutliers(d)], d.Packed.Cost)
 	}
@@ -150,8 +150,9 @@ func whyThere(d *pal.Decision) string {
 	return why.Sentence() + " "
 }
 
-// whyThese explains the choice of GPUs and their predicted slowdown.
-func whyThese(d *pal.Decision) string {
+// whyThese explains the choice of GPUs and their predicted slowdown. placed reports whether the job
+// has the GPUs.
+func whyThese(d *pal.Decision, placed bool) string {
 	slowdown := "Predicted slowdown: " + times(d.Chosen.Cost)
 	switch {
 	case d.Candidates.Total == 0 || d.Policy != string(pal.PAL):
@@ -164,7 +165,8 @@ func whyThese(d *pal.Decision) string {
 		if mixed {
 			slowest += ", on " + device
 		}
-		return fmt.Sprintf("%d GPUs are free, and each replica has the best free GPU of its node. Predicted slowdown of %s: %s", d.Candidates.Free, slowest, times(d.Chosen.Cost))
+		free := map[bool]string{false: "are free, and each replica would get the best of its node", true: "were free, and each replica got the best of its node"}[placed]
+		return fmt.Sprintf("%d GPUs %s. Predicted slowdown of %s: %s", d.Candidates.Free, free, slowest, times(d.Chosen.Cost))
 	}
 	whose := "their"
 	if d.Demand == 1 {

@@ -357,22 +357,31 @@ type Alternative struct {
 	*pal.Choice
 }
 
-// runsOn explains which GPUs a running gang has, where the gang would be placed if it started now,
-// and which changes of the job would alter this placement.
+// runsOn explains which GPUs a job's members have and, for a running job, where the job would be
+// placed if it started now, and which changes of the job would alter this placement.
 func (s facts) runsOn(e *Explanation, t *model.Tracked) {
 	c, g := s.m.View.Cluster, t.Request.Gang
-	at := s.m.At(t)
-	if len(at.GPUs()) > g.GPUs() && t.Refused == nil && gang.HasCanaries(t.Job) {
-		e.beside = pal.Describe(c, g, at)
-	}
-	if t.Refused != nil || len(at.GPUs()) == 0 || len(at.GPUs()) != g.GPUs() || slices.ContainsFunc(at.GPUs(), func(u int) bool { return !c.Taken(u) }) {
+	at := s.m.View.Running(t.Request, s.heldByMembers(t))
+	complete := len(at.GPUs()) == g.GPUs() && !slices.ContainsFunc(at.GPUs(), func(u int) bool { return !c.Taken(u) })
+	if t.Refused != nil || len(at.GPUs()) == 0 || !complete && !g.Replicas && !gang.HasCanaries(t.Job) {
 		return
 	}
 	if !s.m.View.Reserved(t.Key) {
 		e.holds = pal.Describe(c, g, at)
 	}
+	if !complete || t.Nomad != gang.Running {
+		return
+	}
 	defer pal.Vacate(c, g, at)()
 	if f, _, ok := s.m.Queue.Look(c, g); ok {
 		e.Alternatives, e.Tradeoffs = []Alternative{{"the best now", pal.Describe(c, g, f.Placement)}}, s.tradeoffs(c, g, sizeKey(t.Request, "max"))
 	}
+}
+
+// heldByMembers returns the GPUs of the job's members. A member that Nomad is stopping is none, but
+// holds its GPUs until it ends.
+func (s facts) heldByMembers(t *model.Tracked) []int {
+	return slices.DeleteFunc(slices.Clone(s.m.View.Holds(t.Key)), func(u int) bool {
+		return !slices.ContainsFunc(t.Members, func(a *cluster.Alloc) bool { return slices.Contains(a.GPUs, s.m.View.Cluster.GPU(u).ID) })
+	})
 }

@@ -15,8 +15,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 	"github.com/nomad-pal/nomad-pal/placer/query"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // scaled changes a job's count and keeps its pins, as nomad job scale does.
@@ -135,37 +137,56 @@ func TestWhatWouldFit(t *testing.T) {
 	}
 }
 
-// Explain does not show GPUs that a service no longer has, even while a canary of a new version
-// runs beside the old one.
-func TestCanaryAfterScaleDown(t *testing.T) {
-	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		w.AddNodes(2, 4)
+// Explain shows the GPUs of a service's members, and no others: when it is scaled down, during and
+// after an update with a canary, after the loss of a node, and once it is released. Stopped replicas
+// take half a minute to end.
+func TestServiceShowsItsMembers(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1, Unchecked: true, Nomad: nomadtest.Options{Kill: 30 * time.Second}}, func(w *bed.World) {
+		t := w.T
+		w.AddNodes(3, 4)
 		w.StartPlacer()
-		w.Submit(bed.Gang{Name: "api", Members: 3, Service: true, Change: func(j *api.Job) {
+		w.Submit(bed.Gang{Name: "api", Members: 5, Service: true, Reschedules: 5, Change: func(j *api.Job) {
 			j.TaskGroups[0].Update = &api.UpdateStrategy{Canary: new(1)}
+			j.TaskGroups[0].Tasks[0].KillTimeout = new(time.Minute)
 		}})
 		w.ExpectRunning("api", 10*time.Second)
 		w.RunFor(time.Minute)
-		scaled(w, "api", 2)
-		w.RunFor(time.Minute)
-		if err := w.Edit(bed.Key("api"), func(j *api.Job) {
-			j.TaskGroups[0].Count, j.TaskGroups[0].Tasks[0].Env = new(2), map[string]string{"VERSION": "2"}
-		}); err != nil {
-			w.T.Fatal(err)
-		}
-		w.Expect("a canary", time.Minute, func() bool { return len(w.GPUs(bed.Key("api"))) == 3 })
-		e, has := explained(w, "api"), w.GPUs(bed.Key("api"))
-		if len(has) != 3 || e.State != gang.Running {
-			w.T.Fatalf("no canary: %s: %q", e.State, has)
-		}
-		for _, id := range chosenIDs(e.Decision.Chosen) {
-			if !slices.Contains(has, id) {
-				w.T.Errorf("it has %q, not %s", has, id)
+		step := func(what string, change func() error) {
+			t.Helper()
+			if err := change(); err != nil {
+				t.Fatal(err)
+			}
+			for range 120 {
+				w.RunFor(time.Second)
+				e, has := explained(w, "api"), w.GPUs(bed.Key("api"))
+				if e.Decision == nil && e.State == gang.Native { // only the allocations are shown
+					continue
+				}
+				if got := chosenIDs(e.Decision.Chosen); !slices.Equal(got, has) {
+					t.Fatalf("%s: it has %q, explain shows %q: %s", what, has, got, e.Headline(time.Now()))
+				}
+				if text := e.Headline(time.Now()); strings.Contains(text, "each replica got") && what != "" {
+					t.Fatalf("%s: the placer did not choose these GPUs: %s", what, text)
+				}
 			}
 		}
-		if n := len(chosenIDs(e.Decision.Chosen)); n != e.Decision.Demand {
-			w.T.Errorf("%d GPUs of %d", n, e.Decision.Demand)
-		}
+		step("", func() error { return nil })
+		step("scale", func() error { scaled(w, "api", 3); return nil })
+		step("canary", func() error {
+			return w.Edit(bed.Key("api"), func(j *api.Job) {
+				j.TaskGroups[0].Count, j.TaskGroups[0].Tasks[0].Env = new(3), map[string]string{"VERSION": "2"}
+			})
+		})
+		step("promotion", func() error {
+			d, _, err := w.Author.Jobs().LatestDeployment("api", nil)
+			if err == nil {
+				_, _, err = w.Author.Deployments().PromoteAll(d.ID, nil)
+			}
+			return err
+		})
+		step("loss", func() error { w.Nomad.CrashNode(w.Members(bed.Key("api"))[0].Node); return nil })
+		step("release", func() error { return w.Register(rewrite.Author(w.Nomad.Job(bed.Key("api")))) })
+		step("scale after release", func() error { scaled(w, "api", 2); return nil })
 	})
 }
 
