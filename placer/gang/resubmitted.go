@@ -120,7 +120,7 @@ func (g *Lifecycle) restorePins(w World) ([]Effect, bool) {
 	case g.stop != nil:
 		return g.proceed(w), false
 	case *g.Job.Type == api.JobTypeService && !g.NeedsAll() && g.Live > 0:
-		es, on := g.repin(ToRestore, g.preferHere(), w)
+		es, on := g.repin(ToRestore, PreferHere(g.Job, g.Members), w)
 		return append([]Effect{g.log(Info, "the service was resubmitted: Nomad updates it")}, es...), on
 	}
 	if g.runs.index != *g.Job.JobModifyIndex { // read once, because the gang can keep running like this for hours
@@ -174,17 +174,20 @@ func (g *Lifecycle) restorePins(w World) ([]Effect, bool) {
 	return append([]Effect{g.log(Info, "the author changed the job, but the gang is incomplete: requeueing the gang")}, g.stopFor(stopping{why: Requeued}, g.Record, w)...), false
 }
 
-// preferHere returns pins that prefer the nodes on which members of the job run now. A group without
-// members prefers the nodes of all members.
-func (g *Observed) preferHere() rewrite.Pins {
+// PreferHere returns pins for a service of replicas that is updated. They prefer the nodes on which
+// members run now, but not those of members beyond the job's counts, which Nomad stops: it stops the
+// members with the highest numbers. A group without members prefers the nodes of all members.
+func PreferHere(job *api.Job, members []*cluster.Alloc) rewrite.Pins {
 	p := rewrite.Pins{Mode: rewrite.ModePrefer}
-	for _, tg := range g.Job.TaskGroups {
+	for _, tg := range job.TaskGroups {
 		if rewrite.GPUsPerMember(tg) == 0 {
 			continue
 		}
-		nodes := g.nodes(func(a *cluster.Alloc) bool { return a.Group == *tg.Name })
+		nodes := nodesOf(members, func(a *cluster.Alloc) bool {
+			return a.Group == *tg.Name && cluster.MemberNumber(a.Name) < rewrite.Members(tg)
+		})
 		if len(nodes) == 0 {
-			nodes = g.nodes(func(*cluster.Alloc) bool { return true })
+			nodes = nodesOf(members, func(*cluster.Alloc) bool { return true })
 		}
 		p.Groups = append(p.Groups, rewrite.GroupPins{Group: *tg.Name, Nodes: nodes, Spread: true})
 	}
@@ -192,10 +195,10 @@ func (g *Observed) preferHere() rewrite.Pins {
 	return p
 }
 
-// nodes returns the nodes of these members, sorted.
-func (g *Observed) nodes(of func(*cluster.Alloc) bool) (nodes []string) {
-	for _, a := range g.Members {
-		if of(a) {
+// nodesOf returns the nodes of some of the members, sorted.
+func nodesOf(members []*cluster.Alloc, some func(*cluster.Alloc) bool) (nodes []string) {
+	for _, a := range members {
+		if some(a) {
 			nodes = append(nodes, a.Node)
 		}
 	}

@@ -34,6 +34,9 @@ minutes for an agent that answers. Jobs without GPUs are registered as they are.
 the same file again does not touch running members. There is no -ui: nomad job status
 -ui <job> opens Nomad's page of the job.
 
+A job that runs and that Nomad owns gets no gate, and Nomad updates it at once: a service,
+unless it has pal_on_failure = "gang" or pal_locality, and a job that was released.
+
 If NOMAD_PAL_USER is set, a new job with GPUs gets this user name as its meta pal_user,
 unless the job sets pal_user itself.
 
@@ -49,7 +52,7 @@ Run Options:
                            warn.
   -check-index=<index>     Register only if the job has this modify index; 0: only if the
                            job is new. nomad-pal plan shows the index.
-  -output                  Print the job as it would be sent, with its gate, as JSON, and
+  -output                  Print the job as it would be sent, with its gate or pins, as JSON, and
                            register nothing.
 `, examples(
 	"Run a job, and watch until it runs:", "nomad-pal run train.nomad.hcl",
@@ -90,34 +93,83 @@ func runRun(b *base, args []string) int {
 		b.fail(err)
 		return 2
 	}
+	job, runs := asUpdate(b, client, gated)
 	if *output {
-		return printJob(b, gated)
+		return printJob(b, job)
 	}
-	for _, w := range warnings(job) {
+	for _, w := range warnings(gated) {
 		b.complain("Warning: " + w)
 	}
-	resp, err := register(b, client, gated, opts)
+	resp, err := register(b, client, job, opts)
 	if err != nil {
 		return notRegistered(b, client, job, err)
 	}
 	warnUnlimited(b, client, gated)
-	if *detach || !rewrite.AsksGPUs(gated) || cluster.Template(gated) {
-		return detached(b, client, gated, resp)
+	if *detach || !rewrite.AsksGPUs(job) || cluster.Template(job) {
+		return detached(b, client, job, runs, resp)
 	}
-	return watch(b, client, gated, resp)
+	return watch(b, client, job, resp)
 }
 
-// detached prints the result of a registration. detached warns if, according to the agent, the job
-// can never start as it is written, or is held: a hold outlives the job's end.
-func detached(b *base, client *nomad.Client, job *api.Job, resp *api.JobRegisterResponse) int {
-	code := registered(b, client, job, resp)
+// asUpdate returns the job as run registers it, and whether members of the job run. If Nomad owns
+// the running job, the job needs no gate, because it does not wait: it is a service of replicas, which
+// gets the pins that the placer would give it, or a job without pins. With a gate, Nomad would
+// replace no member until the placer has taken the gate off.
+func asUpdate(b *base, client *nomad.Client, gated *api.Job) (job *api.Job, runs bool) {
+	k := cluster.KeyOf(gated)
+	if !rewrite.Gated(gated) || cluster.Template(gated) {
+		return gated, false
+	}
+	now, err := client.Job(b.ctx, k)
+	if err != nil || now == nil || cluster.Ended(now) { // a token may submit jobs that it cannot read
+		return gated, false
+	}
+	all, err := client.JobAllocs(b.ctx, k)
+	if err != nil {
+		return gated, false
+	}
+	members := slices.DeleteFunc(all, func(a *cluster.Alloc) bool {
+		g := now.LookupTaskGroup(a.Group)
+		return !a.Member() || g == nil || rewrite.GPUsPerMember(g) == 0
+	})
+	_, pinned := rewrite.Pinned(now)
+	hints, err := rewrite.ParseHints(gated)
+	switch {
+	case len(members) == 0:
+		return gated, false
+	case err != nil || pinned && rewrite.Gated(now): // the placer is stopping the job
+		return gated, true
+	case *gated.Type == api.JobTypeService && hints.Independent(gated):
+		job, err = rewrite.Pin(gated, gang.PreferHere(gated, members), rewrite.Racks{})
+		if err != nil {
+			return gated, true
+		}
+		return job, true
+	case !pinned && !rewrite.Gated(now):
+		return rewrite.Open(gated), true
+	}
+	return gated, true
+}
+
+// detached prints the result of a registration. detached warns if no agent answers, or if, according
+// to the agent, the job can never start as it is written, or is held: a hold outlives the job's end.
+func detached(b *base, client *nomad.Client, job *api.Job, runs bool, resp *api.JobRegisterResponse) int {
+	code, idle := registered(b, client, job, resp)
 	if !rewrite.Gated(job) || cluster.Template(job) {
 		return code
 	}
-	if a, err := b.ask(); err == nil {
-		if e, err := a.Plan(job); err == nil && ((planned{Explanation: e}).never() || e.Reason.Kind == reason.Held) {
-			b.complain("Warning: " + oneLine(e.Headline(time.Now())))
-		}
+	a, err := b.ask()
+	if lacksAgent(err) && !idle {
+		b.complain("Warning: " + oneLine(err.Error()) + "; the job waits until an agent is active.")
+	}
+	if runs && (idle || err != nil) {
+		b.complain("Warning: members of the job run, and Nomad replaces none of them until an agent is active.")
+	}
+	if err != nil {
+		return code
+	}
+	if e, err := a.Plan(job); err == nil && ((planned{Explanation: e}).never() || e.Reason.Kind == reason.Held) {
+		b.complain("Warning: " + oneLine(e.Headline(time.Now())))
 	}
 	return code
 }
@@ -127,9 +179,12 @@ func detached(b *base, client *nomad.Client, job *api.Job, resp *api.JobRegister
 func watch(b *base, client *nomad.Client, job *api.Job, resp *api.JobRegisterResponse) int {
 	a, err := b.ask()
 	if lacksAgent(err) {
-		code := registered(b, client, job, resp)
+		code, _ := registered(b, client, job, resp)
 		b.complain("Note: cannot find out where the job is placed or what the job waits for: " + err.Error())
-		return cmp.Or(code, exitNoPlacer)
+		if rewrite.Gated(job) {
+			code = cmp.Or(code, exitNoPlacer)
+		}
+		return code
 	}
 	if err != nil {
 		return b.fail(err)
@@ -203,38 +258,51 @@ type registration struct {
 	Evaluation string `json:"evaluation"`
 }
 
-func registered(b *base, client *nomad.Client, job *api.Job, resp *api.JobRegisterResponse) int {
+// registered prints the result of a registration. idle reports whether the job waits, and no placer
+// is active; registered says so.
+func registered(b *base, client *nomad.Client, job *api.Job, resp *api.JobRegisterResponse) (code int, idle bool) {
 	v := registration{*job.ID, *job.Namespace, rewrite.Gated(job), resp.EvalID}
 	activity, err := heartbeat.ReadActivity(b.ctx, client, time.Now())
 	if err != nil {
 		activity.Unknown = err.Error()
 	}
-	after := func(code int) int { // the job is registered, so a warning does not change the exit code
-		if rewrite.Gated(job) && activity.Idle() {
-			fmt.Fprintln(b.io.err, oneLine(idleSentence(activity, time.Now())))
-		}
-		return code
-	}
 	if b.json {
-		return after(b.printJSON(v))
+		code = b.printJSON(v)
+	} else {
+		b.printf("Job %q registered%s\n", *job.ID, whatNext(b, job))
+		if cluster.Template(job) {
+			b.printf("To start a run: %s\n", query.StartRun(job))
+		}
+		if resp.Warnings != "" {
+			b.printf("Nomad warns: %s\n", strings.Join(strings.Fields(resp.Warnings), " "))
+		}
 	}
-	b.printf("Job %q registered", *job.ID)
+	if idle = rewrite.Gated(job) && activity.Idle(); idle { // the job is registered, so a warning does not change the exit code
+		fmt.Fprintln(b.io.err, oneLine(idleSentence(activity, time.Now())))
+	}
+	return code, idle
+}
+
+// whatNext says what happens to a job that was registered.
+func whatNext(b *base, job *api.Job) string {
+	_, pinned := rewrite.Pinned(job)
+	see := query.ExplainCommand(cluster.KeyOf(job))
 	switch {
 	case cluster.Template(job):
 		if children, known := servesChildren(b, job); known {
-			b.printf(": %s", request.TemplateReason(job, children))
+			return ": " + request.TemplateReason(job, children).String()
 		}
-		b.printf("\nTo start a run: %s", query.StartRun(job))
+		return ""
 	case request.Paused(job):
-		b.printf(" with no members: %s", request.NoMembers)
+		return " with no members: " + request.NoMembers
 	case rewrite.Gated(job):
-		b.printf(", waiting for the placer: see %s", query.ExplainCommand(cluster.KeyOf(job)))
+		return ", waiting for the placer: see " + see
+	case pinned:
+		return ": Nomad updates the running service, see " + see
+	case request.NeverGated(job) == nil: // see asUpdate
+		return ": the job already runs, and Nomad alone manages it, see " + see
 	}
-	b.printf("\n")
-	if resp.Warnings != "" {
-		b.printf("Nomad warns: %s\n", strings.Join(strings.Fields(resp.Warnings), " "))
-	}
-	return after(0)
+	return ""
 }
 
 // servesChildren reports whether the agent can place the runs of a parameterized or periodic job.
