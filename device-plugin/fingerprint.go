@@ -16,7 +16,6 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
-	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
@@ -246,7 +245,7 @@ func (s *stream) take(e gpu.Event) {
 func (s *stream) look() bool {
 	s.p.mu.Lock()
 	defer s.p.mu.Unlock()
-	for _, id := range statedir.Clear.Take(s.p.store.Dir) {
+	for _, id := range s.p.store.TakeCleared() {
 		s.p.clear(id)
 		s.scan()
 	}

@@ -31,7 +31,7 @@ func Remedy(reason, id, dir string) string {
 }
 
 // orders matches commands that find the running plugin by its state directory.
-var orders = regexp.MustCompile(`nomad-device-pal (release|resume|clear|remeasure)\b`)
+var orders = regexp.MustCompile(`nomad-device-pal (release|resume|clear)\b`)
 
 // Order returns the command line of an order to the running plugin.
 func Order(dir, name string, ids ...string) string {
@@ -68,7 +68,7 @@ var remedies = map[string]string{
 	degradedPCIe:     "nvidia-smi -q -i $GPU shows the PCIe link; have the GPU's seating, riser or cable checked",
 	reasonNVLink:     remedyNVLink,
 	degradedNVLink:   remedyNVLink,
-	degradedSlow:     "nomad-device-pal remeasure $GPU; if the GPU is slow again, have cooling and power checked",
+	degradedSlow:     "measure the GPU again: nomad job run jobspecs/measure.nomad.hcl; if the GPU is slow again, have cooling and power checked",
 	degradedWrong:    "take the GPU out and have it tested",
 }
 

@@ -45,7 +45,7 @@ func TestRemedy(t *testing.T) {
 		"thermal-slowdown":                    {"cooling", false},
 		"power-brake":                         {"power supplies", false},
 		"pcie":                                {"seating", false},
-		"slow":                                {"nomad-device-pal remeasure GPU-1", false},
+		"slow":                                {"nomad job run jobspecs/measure.nomad.hcl", false},
 		"wrong-results":                       {"tested", false},
 		"nvlink-down":                         {"nvidia-smi nvlink -i GPU-1 -s", true},
 		"retirement-pending":                  {reset, true},
@@ -87,7 +87,7 @@ func TestLogNamesTheRemedy(t *testing.T) {
 	d, well := gpu.Device{ID: "GPU-1"}, verdict{healthy: true}
 	for reason, want := range map[string]string{
 		degradedThermal: "have its cooling checked", degradedBrake: "have the machine's power supplies checked", degradedWrong: "take the GPU out and have it tested",
-		degradedSlow: "nomad-device-pal remeasure -state-dir=/srv/state GPU-1",
+		degradedSlow: "nomad job run jobspecs/measure.nomad.hcl",
 	} {
 		is := verdict{healthy: true, degraded: []string{reason}}
 		p.logVerdict(d, nil, is)

@@ -76,7 +76,7 @@ func TestTimersFireTogether(t *testing.T) {
 			t.Fatal(err)
 		}
 		next(t, c)
-		if err := statedir.Clear.Give(statedir.Dir(cfg.StateDir), "GPU-0"); err != nil {
+		if err := statedir.Dir(cfg.StateDir).OrderClear("GPU-0"); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(111 * time.Millisecond)

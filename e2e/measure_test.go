@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -139,10 +138,8 @@ func TestPluginMeasuresIdleGPUs(t *testing.T) {
 	// Sessions now take as long as real ones, so that the job arrives during
 	// them.
 	box.tell(t, "gpus=3", "scale=1", "uuid.0="+ids[0], "uuid.1="+ids[1], "uuid.2="+ids[2])
-	for _, id := range ids {
-		if out, err := exec.Command(devicePlugin(t), "remeasure", "-state-dir="+box.stateDir, id).CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
+	for i := range ids { // times at another power limit are no longer valid
+		box.set(fmt.Sprintf("gpu%d", i), "limit_mw", "600000")
 	}
 	clustertest.Until(t, c, "all are measured again", func(context.Context) (string, error) {
 		if got := measuring(t, ids); len(got) < 3 {
@@ -185,25 +182,20 @@ func voidJob(name string) *api.Job {
 	return job
 }
 
-// A task holds this GPU, but neither uses it nor names it. An operator orders its measurement. The
-// plugin does not measure it, because Nomad says that an allocation has it. The measuring job waits
-// for it, and then measures all GPUs of the node together.
+// A task holds this GPU, but neither uses it nor names it. The plugin does not measure it when the
+// node's GPUs are due, because Nomad says that an allocation has it. The measuring job waits for it,
+// and then measures all GPUs of the node together.
 func TestGPUsThatTasksHoldAreNotMeasured(t *testing.T) {
 	t.Parallel()
-	box := newMeasuringBox(t, 3, "manual")
+	box := newMeasuringBox(t, 3, "idle")
 	c := clustertest.Start(t, cluster.Options{Clients: []cluster.Client{box.Client}})
 	node := c.Clients()[0].Name
 	untilGPUs(t, c, node, "three GPUs", count(3))
 	ids := []string{box.uuid(0), box.uuid(1), box.uuid(2)}
+	untilMeasured(t, c, node, 3)
 	register(t, c, voidJob("void-train"))
 	held := deviceIDs(running(t, c, "void-train"))
 	free := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return id == held[0] })
-	if out, err := exec.Command(devicePlugin(t), "remeasure", "-state-dir="+box.stateDir, held[0]).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	if out, err := exec.Command(devicePlugin(t), "remeasure", "-state-dir="+box.stateDir, free[0]).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
 	accounts := func() map[string]account {
 		_, attributes, err := gpusOf(t.Context(), c, node)
 		if err != nil {
@@ -211,15 +203,20 @@ func TestGPUsThatTasksHoldAreNotMeasured(t *testing.T) {
 		}
 		return accountsOf(attributes)
 	}
-	clustertest.Until(t, c, "the free GPU is measured as ordered", func(context.Context) (string, error) {
-		if got := accounts(); got[free[0]].Last == "" {
+	first := accounts()
+	for i := range ids { // times at another power limit are no longer valid
+		box.set(fmt.Sprintf("gpu%d", i), "limit_mw", "600000")
+	}
+	clustertest.Until(t, c, "the free GPUs are measured again", func(context.Context) (string, error) {
+		got := accounts()
+		if got[free[0]].Last == first[free[0]].Last || got[free[1]].Last == first[free[1]].Last {
 			return fmt.Sprint(got), nil
 		}
 		return "", nil
 	})
 	before := accounts()
-	if before[held[0]].Last != "" || before[free[1]].Last != "" || !before[free[0]].Provisional {
-		t.Errorf("after orders for %s and for %s, which a task has: %+v", free[0], held[0], before)
+	if before[held[0]].Last != first[held[0]].Last || !before[free[0]].Provisional {
+		t.Errorf("measured beside %s, which a task has: %+v, at first %+v", held[0], before, first)
 	}
 
 	register(t, c, measureJob(t, 3))
@@ -228,7 +225,7 @@ func TestGPUsThatTasksHoldAreNotMeasured(t *testing.T) {
 	clustertest.Until(t, c, "the job gets all GPUs, and they are measured together", func(context.Context) (string, error) {
 		got := accounts()
 		for _, id := range ids {
-			// The operator's order for the held GPU still stands, so its session can begin a little earlier.
+			// The held GPU is due, so its session can begin a little earlier.
 			if got[id].Last == before[id].Last || got[id].Provisional && id != held[0] {
 				return fmt.Sprintf("%+v", got), nil
 			}

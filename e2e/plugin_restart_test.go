@@ -16,6 +16,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/nvml/nvmltest"
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 	"github.com/nomad-pal/nomad-pal/e2e/cluster/clustertest"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
 // While a task holds a GPU and the plugin measures another one, the plugin is killed, replaced by a
@@ -45,7 +46,6 @@ func TestPluginReplacedWhileItMeasures(t *testing.T) {
 		pids = taskPIDs(t, alloc.ID)
 		return missing(len(pids), 1), nil
 	})
-	free := slices.DeleteFunc(slices.Clone(ids[:4]), func(id string) bool { return id == mine[0] })
 	times := measuredTimes(t, c, node.Name)
 	kept := func(after string) {
 		t.Helper()
@@ -58,11 +58,11 @@ func TestPluginReplacedWhileItMeasures(t *testing.T) {
 			t.Errorf("%s, the plugin measures %s, which a task holds", after, mine[0])
 		}
 	}
-	box.measureSlowly(t, c, ids, free[0])
+	box.measureSlowly(t, c, ids, "measure-1")
 	killMeasuringPlugin(t, c, node, ids)
 	kept("after the plugin was killed")
 
-	box.measureSlowly(t, c, ids, free[1])
+	box.measureSlowly(t, c, ids, "measure-2")
 	copyFile(t, devicePlugin(t), old) // a package upgrade
 	killMeasuringPlugin(t, c, node, ids)
 	kept("after a newer binary has replaced the plugin")
@@ -72,7 +72,7 @@ func TestPluginReplacedWhileItMeasures(t *testing.T) {
 		t.Errorf("the plugin runs %s (%v), want the new %s", exe, err, old)
 	}
 
-	box.measureSlowly(t, c, ids, free[2])
+	box.measureSlowly(t, c, ids, "measure-3")
 	conf := filepath.Join(node.Dir, "config", "20-extra.hcl")
 	text, err := os.ReadFile(conf)
 	if err != nil {
@@ -99,6 +99,7 @@ func TestPluginReplacedWhileItMeasures(t *testing.T) {
 	}
 	kept("after the agent was killed")
 
+	stop(t, c, "measure-1", "measure-2", "measure-3")
 	register(t, c, gpuJob("rest", 3))
 	if rest := deviceIDs(running(t, c, "rest")); len(rest) != 3 || slices.Contains(rest, mine[0]) || slices.Contains(rest, bad) {
 		t.Errorf("the second job got %v, while %v is taken and %s is unhealthy", rest, mine, bad)
@@ -143,19 +144,20 @@ func measuredTimes(t *testing.T, c *cluster.Cluster, node string) string {
 	return h200(attributes, "unique.variability_raw")
 }
 
-// measureSlowly orders a measurement that takes as long as a real one, and waits until it runs.
-// Callers choose another GPU each time, because after a crash during a measurement, the plugin does
-// not measure the GPU again for an hour.
-func (b *measuringBox) measureSlowly(t *testing.T, c *cluster.Cluster, ids []string, id string) {
+// measureSlowly starts a job that asks for a measurement of its GPU that takes as long as a real
+// one, and waits until it runs. Each job keeps its GPU, so the next gets another: after a crash
+// during a measurement, the plugin does not measure the GPU again for an hour.
+func (b *measuringBox) measureSlowly(t *testing.T, c *cluster.Cluster, ids []string, job string) {
 	t.Helper()
 	settings := []string{fmt.Sprintf("gpus=%d", len(ids)), "scale=1"}
 	for i, id := range ids {
 		settings = append(settings, fmt.Sprintf("uuid.%d=%s", i, id))
 	}
 	b.tell(t, settings...)
-	if out, err := exec.Command(devicePlugin(t), "remeasure", "-state-dir="+b.stateDir, id).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	asks := gpuJob(job, 1)
+	asks.TaskGroups[0].Tasks[0].Env = map[string]string{attr.EnvMeasure: "1"}
+	register(t, c, asks)
+	id := deviceIDs(running(t, c, job))[0]
 	clustertest.Until(t, c, "the GPU is being measured", func(context.Context) (string, error) {
 		if got := measuring(t, ids); !got[id] {
 			return fmt.Sprint(got), nil

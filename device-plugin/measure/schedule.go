@@ -23,8 +23,7 @@ type Mode string
 const (
 	// Off means that the plugin never measures, and does not publish earlier results.
 	Off Mode = "off"
-	// Manual means that the plugin measures only on request (jobspecs/measure.nomad.hcl,
-	// nomad-device-pal remeasure).
+	// Manual means that the plugin measures only on request (jobspecs/measure.nomad.hcl).
 	Manual Mode = "manual"
 	// Idle means that the plugin measures idle GPUs: when they first appear, and then every
 	// interval.
@@ -132,8 +131,7 @@ type record struct {
 }
 
 // mostDowns is the maximum number of crashes of the plugin or the machine, in a row, while a GPU is
-// measured. After more crashes, the GPU is measured only if an operator or the GPU's own task
-// requests it. All GPUs at full power can overload a power supply, and a machine must not reboot
+// measured. After more crashes, the GPU is measured only if its own task requests it. All GPUs at full power can overload a power supply, and a machine must not reboot
 // again and again.
 const mostDowns = 3
 
@@ -141,9 +139,8 @@ const mostDowns = 3
 type condition struct {
 	healthy   bool
 	idleSince time.Time // zero while the GPU is in use
-	ordered   bool
-	asked     bool // the GPU's own task requested a measurement
-	early     bool // the time that this node drew after the plugin's start is not over
+	asked     bool      // the GPU's own task requested a measurement
+	early     bool      // the time that this node drew after the plugin's start is not over
 	// wait means that the scheduler must not ask Nomad again yet. At the last query, an allocation
 	// held the GPU, or Nomad did not answer.
 	wait bool
@@ -171,13 +168,13 @@ func (s Schedule) due(now time.Time, r record, id identity, c condition) (wait s
 // if the GPU needs a session.
 func (s Schedule) wanted(now time.Time, r record, id identity, c condition) (wait string) {
 	switch {
-	case s.Mode == Off || s.Mode == Manual && !c.ordered && !c.asked:
+	case s.Mode == Off || s.Mode == Manual && !c.asked:
 		return "not requested"
 	case !c.healthy:
 		return "unhealthy"
 	case r.Downs > 0 && now.Sub(r.Tried) < s.pause(r):
-		return "the plugin or the machine went down while the GPU was measured" // even if ordered
-	case c.ordered || c.asked:
+		return "the plugin or the machine went down while the GPU was measured" // even if asked
+	case c.asked:
 		return ""
 	case r.Downs >= mostDowns:
 		return "the plugin or the machine goes down when the GPU is measured"

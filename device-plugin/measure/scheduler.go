@@ -17,7 +17,6 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
-	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
 )
 
 // interrupted is the problem of a session that Reserve, Pause, the plugin's end, or another program
@@ -105,7 +104,7 @@ func (s *Scheduler) recover() {
 		s.records[id] = r
 		next := fmt.Sprintf("in %s at the earliest", s.cfg.pause(r))
 		if r.Downs >= mostDowns {
-			next = "only on request: jobspecs/measure.nomad.hcl or nomad-device-pal remeasure"
+			next = "only on request: jobspecs/measure.nomad.hcl"
 		}
 		s.log.Warn("the plugin or the machine went down while the GPU was measured", "gpu", id, "times", r.Downs, "measured_again", next)
 	}
@@ -407,11 +406,6 @@ func (s *Scheduler) session(ctx context.Context, t Target, r *running) {
 	}
 	s.report(res, rec.Alarm)
 	s.save()
-	if res.Problem != interrupted { // if a task interrupted the session, the order stays
-		if err := statedir.Measure.Done(s.cfg.StateDir, id); err != nil && !res.Partial {
-			s.log.Warn("cannot remove the order to measure a GPU", "gpu", id, "error", err)
-		}
-	}
 	s.tell()
 }
 
@@ -487,7 +481,7 @@ func (s *Scheduler) condition(now time.Time, id string) condition {
 	if len(s.inv.Devices) > 0 { // the first GPU's id distinguishes the node from others
 		turn = turn.Add(spread(s.cfg.Jitter, s.inv.Devices[0].ID))
 	}
-	return condition{healthy: !s.unhealthy[id] && !s.ready.not(s.fabricSaid()) && !s.paused, idleSince: s.idleSince[id], ordered: statedir.Measure.Given(s.cfg.StateDir, id),
+	return condition{healthy: !s.unhealthy[id] && !s.ready.not(s.fabricSaid()) && !s.paused, idleSince: s.idleSince[id],
 		asked: s.records[id].Asks, early: now.Before(turn), wait: now.Before(s.askAgain) || now.Before(s.allocated[id].again)}
 }
 

@@ -27,13 +27,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/patience"
 	"github.com/nomad-pal/nomad-pal/internal/testlog"
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
 func TestDue(t *testing.T) {
 	now := time.Date(2026, 1, 20, 12, 0, 0, 0, time.UTC)
 	id := identity{Model: "H200", Driver: "580.1"}
 	idle := condition{healthy: true, idleSince: now.Add(-time.Hour)}
-	ordered := condition{healthy: true, idleSince: idle.idleSince, ordered: true}
+	asked := condition{healthy: true, idleSince: idle.idleSince, asked: true}
 	ago := func(d time.Duration) record { return record{Identity: id, Measured: now.Add(-d), Tried: now.Add(-d)} }
 	week := 168 * time.Hour
 	with := func(r record, f func(*record)) record { f(&r); return r }
@@ -47,7 +48,7 @@ func TestDue(t *testing.T) {
 		{"first sight", Idle, record{}, idle, ""},
 		{"in use", Idle, record{}, condition{healthy: true}, "in use"},
 		{"first sight, not its node's turn", Idle, record{}, condition{healthy: true, idleSince: idle.idleSince, early: true}, "not its node's turn"},
-		{"ordered, not its node's turn", Manual, record{}, condition{healthy: true, idleSince: idle.idleSince, early: true, ordered: true}, ""},
+		{"asked, not its node's turn", Manual, record{}, condition{healthy: true, idleSince: idle.idleSince, early: true, asked: true}, ""},
 		{"just idle", Idle, record{}, condition{healthy: true, idleSince: now.Add(-time.Second)}, "not idle for long enough"},
 		{"unhealthy", Idle, record{}, condition{idleSince: idle.idleSince}, "unhealthy"},
 		{"measured yesterday", Idle, ago(24 * time.Hour), idle, "measured"},
@@ -66,14 +67,14 @@ func TestDue(t *testing.T) {
 		{"failed 50 minutes ago", Idle, record{Tried: now.Add(-50 * time.Minute), Problem: "x", Failures: 1}, idle, "tried a short while ago"},
 		{"failed 3 times, 3 hours ago", Idle, record{Tried: now.Add(-3 * time.Hour), Problem: "x", Failures: 3}, idle, "tried a short while ago"},
 		{"failed 99 times, a day ago", Idle, record{Tried: now.Add(-24 * time.Hour), Problem: "x", Failures: 99}, idle, ""},
-		{"went down 50 minutes ago, ordered", Idle, record{Tried: now.Add(-50 * time.Minute), Problem: "x", Failures: 1, Downs: 1}, ordered, "the plugin or the machine went down while the GPU was measured"},
+		{"went down 50 minutes ago, asked", Idle, record{Tried: now.Add(-50 * time.Minute), Problem: "x", Failures: 1, Downs: 1}, asked, "the plugin or the machine went down while the GPU was measured"},
 		{"went down an hour ago", Idle, record{Tried: now.Add(-time.Hour), Problem: "x", Failures: 1, Downs: 1}, idle, ""},
 		{"went down three times, long ago", Idle, record{Tried: now.Add(-week), Problem: "x", Failures: 3, Downs: 3}, idle, "the plugin or the machine goes down when the GPU is measured"},
-		{"went down three times, ordered", Idle, record{Tried: now.Add(-week), Problem: "x", Failures: 3, Downs: 3}, ordered, ""},
-		{"off", Off, record{}, condition{healthy: true, idleSince: idle.idleSince, ordered: true}, "not requested"},
+		{"went down three times, asked", Idle, record{Tried: now.Add(-week), Problem: "x", Failures: 3, Downs: 3}, asked, ""},
+		{"off", Off, record{}, condition{healthy: true, idleSince: idle.idleSince, asked: true}, "not requested"},
 		{"manual", Manual, record{}, idle, "not requested"},
-		{"manual, ordered, just measured", Manual, ago(time.Minute), condition{healthy: true, idleSince: idle.idleSince, ordered: true}, ""},
-		{"ordered while in use", Manual, record{}, condition{healthy: true, ordered: true}, "in use"},
+		{"manual, asked, just measured", Manual, ago(time.Minute), condition{healthy: true, idleSince: idle.idleSince, asked: true}, ""},
+		{"asked while in use", Manual, record{}, condition{healthy: true, asked: true}, "in use"},
 	} {
 		s := DefaultSchedule()
 		s.Mode = tc.mode
@@ -229,6 +230,16 @@ func (n *node) until(what string, ok func() bool) {
 
 func (n *node) measured(i int) bool { return len(n.observe()[i].Times) == pal.NumClasses }
 
+// ask starts a task that holds a GPU and asks for its measurement.
+func (n *node) ask(i int) {
+	n.t.Helper()
+	ticket, err := n.Reserve([]string{fakecuda.UUID(i)}, nil)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	showProcess(n.t, n.proc, "4711", attr.EnvReservation+"="+ticket+"\x00"+attr.EnvMeasure+"=1\x00"+visibleDevices+"="+fakecuda.UUID(i))
+}
+
 // busy reports whether a session of the GPU is running.
 func (n *node) busy(i int) bool {
 	n.mu.Lock()
@@ -316,9 +327,6 @@ func TestMeasuringThatTakesTheMachineDownIsNotTriedAgainAtOnce(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(string(s.StateDir), recordsFile), state, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := statedir.Measure.Give(s.StateDir, fakecuda.UUID(0)); err != nil {
-			t.Fatal(err)
-		}
 	})
 	if text := log.String(); strings.Count(text, "went down while the GPU was measured") != 2 || !strings.Contains(text, "in 1h0m0s at the earliest") {
 		t.Errorf("log %q", text)
@@ -336,8 +344,8 @@ func TestMeasuringThatTakesTheMachineDownIsNotTriedAgainAtOnce(t *testing.T) {
 	}
 }
 
-// After several crashes in a row, a GPU is measured only on an order, as the log advises.
-func TestMeasuringIsOrderedAfterCrashes(t *testing.T) {
+// After several crashes in a row, a GPU is measured only if its task asks, as the log advises.
+func TestMeasuringIsOnRequestAfterCrashes(t *testing.T) {
 	t.Parallel()
 	var log testlog.Buffer
 	downs := fmt.Sprintf(`{"begun": "2026-01-02T03:04:05Z", "downs": %d}`, mostDowns-1)
@@ -346,15 +354,14 @@ func TestMeasuringIsOrderedAfterCrashes(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(string(s.StateDir), recordsFile), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := statedir.Measure.Give(s.StateDir, fakecuda.UUID(0)); err != nil {
-			t.Fatal(err)
-		}
 	})
-	if text := log.String(); strings.Count(text, "only on request: jobspecs/measure.nomad.hcl or nomad-device-pal remeasure") != 2 {
+	if text := log.String(); strings.Count(text, "only on request: jobspecs/measure.nomad.hcl") != 2 {
 		t.Errorf("log %q", text)
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.stop()
+	r := n.records[fakecuda.UUID(0)]
+	r.Asks = true
+	n.records[fakecuda.UUID(0)] = r
 	if got := n.wanted(time.Now().Add(10000 * time.Hour)); len(got) != 1 || !strings.Contains(fmt.Sprint(got), fakecuda.UUID(0)) {
 		t.Errorf("wanted are %v", got)
 	}
@@ -658,23 +665,6 @@ func TestInterruptedSessionsWarnOfCorruptionOnly(t *testing.T) {
 	}
 }
 
-// A task that starts during a measurement does not cancel the operator's order.
-func TestOrderOutlivesAnInterruption(t *testing.T) {
-	t.Parallel()
-	f := newFake(t, "scale=1")
-	n := newNode(t, f, func(s *Schedule) { s.Mode, s.Recheck = Manual, time.Millisecond })
-	if err := statedir.Measure.Give(n.cfg.StateDir, fakecuda.UUID(0)); err != nil {
-		t.Fatal(err)
-	}
-	n.until("measuring", func() bool { return n.busy(0) })
-	if _, err := n.Reserve([]string{fakecuda.UUID(0)}, nil); err != nil {
-		t.Fatal(err)
-	}
-	f.tell(t, "scale=0.001")
-	n.until("measured after the task", func() bool { return n.measured(0) })
-	n.until("the order gone", func() bool { return !statedir.Measure.Given(n.cfg.StateDir, fakecuda.UUID(0)) })
-}
-
 // Results that could not be stored on a full disk are stored once it has room.
 func TestResultsAreStoredWhenTheDiskHasRoomAgain(t *testing.T) {
 	cfg := DefaultSchedule()
@@ -759,17 +749,10 @@ func TestGPUsThatNeverBecomeIdleAreSaid(t *testing.T) {
 func TestManualMode(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, newFake(t), func(s *Schedule) { s.Mode = Manual })
-	if err := statedir.Measure.Give(n.cfg.StateDir, fakecuda.UUID(1)); err != nil {
-		t.Fatal(err)
-	}
-	n.until("the ordered GPU measured, its order gone", func() bool {
-		return n.measured(1) && !statedir.Measure.Given(n.cfg.StateDir, fakecuda.UUID(1))
-	})
+	n.ask(1)
+	n.until("the GPU measured whose task asks", func() bool { return n.measured(1) })
 	if n.measured(0) {
-		t.Error("a GPU was measured without an order")
-	}
-	if err := statedir.Measure.Give(n.cfg.StateDir, "../x"); err == nil {
-		t.Error("an order outside the directory was written")
+		t.Error("a GPU was measured without a request")
 	}
 }
 
@@ -830,11 +813,11 @@ func TestNothingIsMeasuredWithoutProof(t *testing.T) {
 	}
 }
 
-// An operator who ordered a measurement learns why it does not begin, in any mode, even for a GPU
-// that was measured before. A task that orders one needs no proof that the GPU is free.
-func TestOrderThatIsNotProvedSaysSo(t *testing.T) {
+// The plugin publishes why it does not measure a GPU that is due. A task that asks needs no proof
+// that the GPU is free.
+func TestGPUThatIsNotProvedFreeSaysSo(t *testing.T) {
 	cfg := DefaultSchedule()
-	cfg.Mode, cfg.StateDir = Manual, statedir.Dir(t.TempDir())
+	cfg.Jitter, cfg.StateDir = 0, statedir.Dir(t.TempDir())
 	s, err := NewScheduler(cfg, Runner{proc: t.TempDir(), Allocated: func(context.Context, []string) (map[string]string, error) {
 		return nil, errors.New("no answer")
 	}}, hclog.NewNullLogger())
@@ -843,22 +826,16 @@ func TestOrderThatIsNotProvedSaysSo(t *testing.T) {
 	}
 	inv := twoGPUs().inv
 	s.Observe(&inv, nil)
-	asked, ordered := fakecuda.UUID(0), fakecuda.UUID(1)
+	asked, due := fakecuda.UUID(0), fakecuda.UUID(1)
 	s.records[asked] = record{Asks: true}
-	s.records[ordered] = record{Measured: time.Now().Add(-time.Hour)}
-	if err := statedir.Measure.Give(cfg.StateDir, ordered); err != nil {
-		t.Fatal(err)
-	}
 	s.prove(t.Context(), time.Now(), []Target{{Device: inv.Devices[1]}})
 	got := s.Accounts()
-	if !strings.HasPrefix(got[ordered].Waits, "no answer") || got[asked].Waits != "" {
+	if !strings.HasPrefix(got[due].Waits, "no answer") || got[asked].Waits != "" {
 		t.Errorf("published: %+v", got)
 	}
-	if err := statedir.Measure.Done(cfg.StateDir, ordered); err != nil {
-		t.Fatal(err)
-	}
-	if got := s.Accounts()[ordered].Waits; got != "" {
-		t.Errorf("without an order: %q", got)
+	s.records[due] = record{Identity: identityOf(inv.Devices[1], inv.DriverVersion), Measured: time.Now(), Tried: time.Now()}
+	if got := s.Accounts()[due].Waits; got != "" {
+		t.Errorf("measured: %q", got)
 	}
 }
 
@@ -1084,8 +1061,6 @@ func TestSchedulerTellsTheGPUThatDisagreesWithItself(t *testing.T) {
 	if ds := again.observe(); !ds[0].Signals.Wrong {
 		t.Error("forgotten at a restart")
 	}
-	if err := statedir.Measure.Give(n.cfg.StateDir, fakecuda.UUID(0)); err != nil {
-		t.Fatal(err)
-	}
+	again.ask(0)
 	again.until("measured again, and sound", func() bool { return !again.observe()[0].Signals.Wrong })
 }

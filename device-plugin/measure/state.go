@@ -44,7 +44,7 @@ func Troubles(d statedir.Dir) (map[string]string, error) {
 		case r.Corrupt:
 			out[id] = "does not always compute the same result (silent data corruption)"
 		case r.Downs >= mostDowns:
-			out[id] = fmt.Sprintf("is measured only on request (jobspecs/measure.nomad.hcl or nomad-device-pal remeasure): the measurement was cut short %d times in a row, because the plugin or the machine went down each time", r.Downs)
+			out[id] = fmt.Sprintf("is measured only on request (jobspecs/measure.nomad.hcl): the measurement was cut short %d times in a row, because the plugin or the machine went down each time", r.Downs)
 		case r.Problem != "" && r.Problem != interrupted:
 			out[id] = fmt.Sprintf("could not be measured at %s: %s", r.Tried.Format(time.RFC3339), r.Problem)
 		}

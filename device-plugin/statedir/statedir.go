@@ -191,48 +191,42 @@ func replace(root *os.Root, name string, data []byte) error {
 	return nil
 }
 
-// Orders is a kind of order, and the name of the directory for these orders.
-type Orders string
+// clearDir is the directory of the operator's orders to forget the faults of a GPU: a file for each.
+const clearDir = "clear"
 
-// The kinds of orders.
-const (
-	Clear   Orders = "clear"   // forget the latched faults of a GPU
-	Measure Orders = "measure" // measure a GPU as soon as it is idle
-)
-
-// in opens the directory of the orders.
-func (o Orders) in(root *os.Root) (*os.Root, error) {
-	st, err := root.Lstat(string(o))
+// clearOrders opens clearDir, which must not be a link.
+func clearOrders(root *os.Root) (*os.Root, error) {
+	st, err := root.Lstat(clearDir)
 	if err != nil {
 		return nil, err
 	}
 	if !st.IsDir() {
-		return nil, fmt.Errorf("%q is not a directory", string(o))
+		return nil, fmt.Errorf("%q is not a directory", clearDir)
 	}
-	return root.OpenRoot(string(o))
+	return root.OpenRoot(clearDir)
 }
 
-// Give stores an order about a GPU for the plugin that uses the directory.
-func (o Orders) Give(d Dir, gpu string) error {
+// OrderClear orders the plugin that uses the directory to forget the faults of a GPU.
+func (d Dir) OrderClear(gpu string) error {
 	if gpu == "" || filepath.Base(gpu) != gpu {
 		return fmt.Errorf("device id %q is not a UUID", gpu)
 	}
-	if err := o.give(d, gpu); err != nil {
-		return fmt.Errorf("giving the order to %s %q: %w", o, gpu, err)
+	if err := d.orderClear(gpu); err != nil {
+		return fmt.Errorf("giving the order to clear %q: %w", gpu, err)
 	}
 	return nil
 }
 
-func (o Orders) give(d Dir, gpu string) error {
+func (d Dir) orderClear(gpu string) error {
 	root, err := d.make()
 	if err != nil {
 		return err
 	}
 	defer root.Close()
-	if err := root.Mkdir(string(o), dirMode); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := root.Mkdir(clearDir, dirMode); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	orders, err := o.in(root)
+	orders, err := clearOrders(root)
 	if err != nil {
 		return err
 	}
@@ -240,34 +234,12 @@ func (o Orders) give(d Dir, gpu string) error {
 	return replace(orders, gpu, nil)
 }
 
-// Given reports whether there is an order about the GPU.
-func (o Orders) Given(d Dir, gpu string) bool {
-	if d == "" {
-		return false
-	}
-	_, err := os.Lstat(filepath.Join(string(d), string(o), gpu))
-	return err == nil
-}
-
-// Done removes the order about the GPU, if there is one.
-func (o Orders) Done(d Dir, gpu string) error {
-	if !o.Given(d, gpu) {
-		return nil
-	}
-	root, err := d.open()
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	return root.Remove(filepath.Join(string(o), gpu))
-}
-
-// Take returns the GPUs that have orders, sorted, and removes the orders.
-func (o Orders) Take(d Dir) []string {
+// TakeCleared returns the GPUs whose faults the operator cleared, sorted, and removes the orders.
+func (d Dir) TakeCleared() []string {
 	if d == "" {
 		return nil
 	}
-	if _, err := os.Lstat(filepath.Join(string(d), string(o))); err != nil {
+	if _, err := os.Lstat(filepath.Join(string(d), clearDir)); err != nil {
 		return nil // nobody ever gave such an order
 	}
 	root, err := d.open()
@@ -275,7 +247,7 @@ func (o Orders) Take(d Dir) []string {
 		return nil
 	}
 	defer root.Close()
-	orders, err := o.in(root)
+	orders, err := clearOrders(root)
 	if err != nil {
 		return nil
 	}

@@ -69,7 +69,7 @@ func TestNoDirectory(t *testing.T) {
 	if found, err := none.Read("a.json", &got); found || err != nil {
 		t.Errorf("found %t, %v", found, err)
 	}
-	if ids := statedir.Clear.Take(none); ids != nil {
+	if ids := none.TakeCleared(); ids != nil {
 		t.Errorf("orders %v", ids)
 	}
 }
@@ -77,21 +77,18 @@ func TestNoDirectory(t *testing.T) {
 func TestOrders(t *testing.T) {
 	d := statedir.Dir(t.TempDir())
 	for _, id := range []string{"GPU-b", "GPU-a"} {
-		if err := statedir.Clear.Give(d, id); err != nil {
+		if err := d.OrderClear(id); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if statedir.Measure.Given(d, "GPU-a") || !statedir.Clear.Given(d, "GPU-a") {
-		t.Error("orders of one kind count as another kind")
-	}
-	if got := statedir.Clear.Take(d); !slices.Equal(got, []string{"GPU-a", "GPU-b"}) {
+	if got := d.TakeCleared(); !slices.Equal(got, []string{"GPU-a", "GPU-b"}) {
 		t.Errorf("orders %v", got)
 	}
-	if got := statedir.Clear.Take(d); got != nil {
+	if got := d.TakeCleared(); got != nil {
 		t.Errorf("taken twice: %v", got)
 	}
 	for _, id := range []string{"", "../x", "a/b"} {
-		if err := statedir.Measure.Give(d, id); err == nil {
+		if err := d.OrderClear(id); err == nil {
 			t.Errorf("an order about %q was given", id)
 		}
 	}
@@ -103,7 +100,7 @@ func TestModes(t *testing.T) {
 	if err := d.Write("a.json", 1); err != nil {
 		t.Fatal(err)
 	}
-	if err := statedir.Clear.Give(d, "GPU-a"); err != nil {
+	if err := d.OrderClear("GPU-a"); err != nil {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]os.FileMode{"": 0o700, "a.json": 0o600, "clear": 0o700, "clear/GPU-a": 0o600} {
@@ -141,10 +138,10 @@ func TestLinksAreNotFollowed(t *testing.T) {
 	if err := os.Symlink(elsewhere, filepath.Join(dir, "clear")); err != nil {
 		t.Fatal(err)
 	}
-	if err := statedir.Clear.Give(d, "GPU-a"); err == nil {
+	if err := d.OrderClear("GPU-a"); err == nil {
 		t.Error("an order was given through a link")
 	}
-	if ids := statedir.Clear.Take(d); ids != nil {
+	if ids := d.TakeCleared(); ids != nil {
 		t.Errorf("orders taken through a link: %v", ids)
 	}
 	if data, err := os.ReadFile(victim); err != nil || string(data) != kept {

@@ -72,7 +72,6 @@ func commands(ui cli.Ui) map[string]cli.CommandFactory {
 		"fingerprint": fingerprintCommand(ui),
 		"measure":     measureCommand(),
 		"release":     releaseCommand(ui),
-		"remeasure":   remeasureCommand(ui),
 		"resume":      resumeCommand(ui),
 	}
 	out := make(map[string]cli.CommandFactory, len(all))

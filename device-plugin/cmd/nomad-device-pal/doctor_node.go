@@ -222,7 +222,7 @@ func (d *diagnosis) measured() {
 		d.add(statusWarn, "state", err.Error(), "the plugin starts without this file and measures again")
 	}
 	for _, id := range slices.Sorted(maps.Keys(troubles)) {
-		d.add(statusWarn, "measure", id+" "+troubles[id], "once the cause is fixed: "+deviceplugin.Order(d.stateDir, "remeasure", id))
+		d.add(statusWarn, "measure", id+" "+troubles[id], "once the cause is fixed: nomad job run jobspecs/measure.nomad.hcl")
 	}
 }
 

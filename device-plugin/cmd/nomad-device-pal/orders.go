@@ -30,44 +30,25 @@ func clearCommand(ui cli.Ui) *command {
 
   -state-dir=DIR   The plugin's state_dir (default /var/lib/nomad-device-pal).
 `,
-		run: func(args []string) int {
-			return order(ui, "clear", args, statedir.Clear, "The plugin will forget the faults of %s.")
-		},
+		run: func(args []string) int { return clearFaults(ui, args) },
 	}
 }
 
-func remeasureCommand(ui cli.Ui) *command {
-	return &command{
-		synopsis: "Have the running plugin measure a GPU as soon as it is idle",
-		help: `Usage: nomad-device-pal remeasure [-state-dir=DIR] GPU
-
-  The running plugin measures the GPU as soon as it has been idle for idle_for
-  (default 1m), unless the plugin's measure mode is "off". GPU is a UUID or its
-  beginning, nvidia-smi's number, or a PCI address.
-
-  -state-dir=DIR   The plugin's state_dir (default /var/lib/nomad-device-pal).
-`,
-		run: func(args []string) int {
-			return order(ui, "remeasure", args, statedir.Measure, "The plugin measures %s as soon as the GPU is idle, unless the plugin's measure mode is \"off\".")
-		},
-	}
-}
-
-// order runs a subcommand that gives the running plugin an order about one GPU.
-func order(ui cli.Ui, name string, args []string, kind statedir.Orders, done string) int {
-	fs := flag.NewFlagSet(name, flag.ContinueOnError)
+// clearFaults orders the running plugin to forget the faults of a GPU.
+func clearFaults(ui cli.Ui, args []string) int {
+	fs := flag.NewFlagSet("clear", flag.ContinueOnError)
 	dir, known, code, ok := orderFlags(ui, fs, args, 1)
 	if !ok {
 		return code
 	}
 	id, err := among(known, fs.Arg(0))
 	if err == nil {
-		err = kind.Give(statedir.Dir(dir), id)
+		err = statedir.Dir(dir).OrderClear(id)
 	}
 	if err != nil {
-		return fail(ui, name, err)
+		return fail(ui, "clear", err)
 	}
-	ui.Output(fmt.Sprintf(done, id))
+	ui.Output(fmt.Sprintf("The plugin will forget the faults of %s.", id))
 	return 0
 }
 
