@@ -248,9 +248,6 @@ func eventsForbid(p *Placer, a addition, known uint64) (why string, ok bool) {
 			return fmt.Sprintf("job %q got GPU %s in the meantime", by.ID, id), true
 		}
 	}
-	if model.WindowOpened(p.m, a.job, a.gpus, p.clock.now()) {
-		return "a window that keeps its GPUs has begun in the meantime", true
-	}
 	if p.ordered.Load() != known {
 		return "", false
 	}

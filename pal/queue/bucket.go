@@ -82,7 +82,7 @@ type signature struct {
 	preemptible, migratable bool
 	localityWait            time.Duration
 	anywhere                bool
-	admitted                uint64 // windows whose GPUs the gang may use, one bit each
+	admitted                string // windows whose GPUs the gang may use
 	array                   string
 	endless                 bool
 	claimed                 bool // other gangs are being stopped for it

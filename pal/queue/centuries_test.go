@@ -78,7 +78,8 @@ func TestReachOfCenturies(t *testing.T) {
 	}
 	p := q.at(in2026, nil)
 	e, at := q.entries["j"], in2026+2*longestRun
-	if end := p.reach(e, at, longestRun, 1); end < at {
+	defer p.startingAt(at)()
+	if end := p.reach(e, 1); end < at {
 		t.Errorf("it reaches from %v to %v", at, end)
 	}
 	if end := e.endOn(pal.Placement{PMScore: 1, Penalty: 1}, at); end < at {

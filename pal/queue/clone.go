@@ -6,8 +6,6 @@ package queue
 import (
 	"maps"
 	"slices"
-
-	"github.com/nomad-pal/nomad-pal/pal"
 )
 
 // Clone returns a copy that makes the same decisions as q. Another goroutine can use the copy. No
@@ -49,7 +47,7 @@ func (q *Queue) Clone() *Queue {
 	}
 	o.runTimes, o.submissions = c.runTimes(q.runTimes), copied(q.submissions)
 	o.learned, o.chances = maps.Clone(q.learned), nil
-	o.kinds, o.windows.alone = copied(q.kinds), map[beside]*pal.Found{}
+	o.kinds, o.windows.alone = copied(q.kinds), map[beside]bool{}
 	return &o
 }
 

@@ -22,7 +22,7 @@ type pass struct {
 // at returns a planner for questions about the queue and the cluster at the time `now`. If a
 // question does not need the cluster, c can be nil.
 func (q *Queue) at(now time.Duration, c *pal.Cluster) planner {
-	return planner{finder: finder{Queue: q, whatIf: whatIf{c: c, exclusive: q.opt.Exclusive}, now: now, rooms: map[*fitKind]*room{}, alone: map[beside]*pal.Found{}}}
+	return planner{finder: finder{Queue: q, whatIf: whatIf{c: c, exclusive: q.opt.Exclusive}, now: now, rooms: map[*fitKind]*room{}, alone: map[beside]bool{}}}
 }
 
 // Decide returns what to do now. Decide leaves the cluster unchanged. Each decision stays in force

@@ -40,9 +40,7 @@ func (p *finder) declines(e *entry, pl pal.Placement) (until, again time.Duratio
 		return 0, 0, false
 	}
 	have, best := pl.Cost(), p.leastCost(e)
-	// The limit is higher for reserved GPUs: reservedFirst prefers them even to GPUs that are
-	// better by almost the factor muchWorse.
-	if have < muchWorse*best || have < muchWorse*muchWorse*best && within(pl, p.reserved(e)) {
+	if have < muchWorse*best {
 		return 0, 0, false
 	}
 	if e.job.LocalityWait > 0 {

@@ -24,9 +24,9 @@ type finder struct {
 	slack time.Duration
 	// startsAt is the time when the gang would start; 0 means now.
 	startsAt   time.Duration
-	windowless bool                  // see withoutWindows
-	rooms      map[*fitKind]*room    // on a cluster that is not exclusive
-	alone      map[beside]*pal.Found // see aloneBesideWindows
+	windowless bool               // see withoutWindows
+	rooms      map[*fitKind]*room // on a cluster that is not exclusive
+	alone      map[beside]bool    // see fitsAlone
 }
 
 // place returns the placement that find returns, without the details of the search.

@@ -84,7 +84,7 @@ type Wait struct {
 }
 
 // barredBy sets Until and Begins from the window that keeps the gang from starting.
-func (w *Wait) barredBy(window *indexedWindow, now time.Duration) {
+func (w *Wait) barredBy(window *Window, now time.Duration) {
 	if w.Until = window.To; window.From > now {
 		w.Begins = window.From
 	}

@@ -4,9 +4,7 @@
 package queue
 
 import (
-	"cmp"
 	"fmt"
-	"maps"
 	"math"
 	"path"
 	"slices"
@@ -16,9 +14,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Window keeps GPUs free for a time, for maintenance or for some jobs (a reservation). Other gangs
-// do not start on the window's GPUs if they could still run when the window begins. Gangs that
-// already run on the window's GPUs continue.
+// Window keeps GPUs free for a time, for maintenance or for some jobs (a reservation). The rule: a
+// gang that the window does not admit starts on the window's GPUs only if it ends before the window
+// begins. Gangs that already run there continue.
 type Window struct {
 	Name string
 	// From and To are the beginning and the end of the window, since the caller's epoch.
@@ -28,6 +26,7 @@ type Window struct {
 	// For is a list of the namespaces, and of the jobs in the form namespace/job, that can use the
 	// GPUs during the window. The elements of For can be patterns with * and ?.
 	For []string
+	on  map[int]bool // GPUs as a set
 }
 
 // WindowChance is a minimum probability. A gang can start on the GPUs of a window only if it ends
@@ -60,51 +59,41 @@ func CheckFor(pattern string) error {
 
 // windows are the windows of a Queue.
 type windows struct {
-	list   []*indexedWindow
-	nextTo time.Duration         // when the next window ends
-	alone  map[beside]*pal.Found // see aloneBesideWindows; a nil value: the gang does not fit
+	list   []*Window
+	nextTo time.Duration   // when the next window ends
+	alone  map[beside]bool // see fitsAlone
 }
 
-// indexedWindow is a window with precomputed fields. In sets of windows, the field bit stands for
-// the window.
-type indexedWindow struct {
-	Window
-	bit uint64
-	on  map[int]bool // its GPUs
+// beside is the key of the cache of fitsAlone: a kind of gang, and the names of the closed windows.
+type beside struct {
+	kind   signature
+	closed string
 }
 
-// MaxWindows is the maximum number of windows. A set of windows is a uint64, with one bit for each
-// window.
-const MaxWindows = 64
-
-// SetWindows replaces the windows. If there are more than MaxWindows windows, only the MaxWindows
-// windows that begin first are used. Call SetWindows again after a window has ended. Call
-// SetWindows also after the cluster was rebuilt, because GPU numbers have then changed.
+// SetWindows replaces the windows. Call it again after a window has ended, and after the cluster
+// was rebuilt, because GPU numbers have then changed.
 func (q *Queue) SetWindows(ws []Window) {
-	ws = slices.Clone(ws)
-	slices.SortStableFunc(ws, func(a, b Window) int { return cmp.Compare(a.From, b.From) })
-	ws = ws[:min(len(ws), MaxWindows)] // the windows that begin first
 	before := q.windows.list
-	q.windows = windows{nextTo: math.MaxInt64, alone: map[beside]*pal.Found{}}
-	for i, w := range ws {
-		q.windows.list = append(q.windows.list, &indexedWindow{Window: w, bit: 1 << i, on: setOf(w.GPUs)})
+	q.windows = windows{nextTo: math.MaxInt64, alone: map[beside]bool{}}
+	for _, w := range ws {
+		w.on = setOf(w.GPUs)
+		q.windows.list = append(q.windows.list, &w)
 		q.windows.nextTo = min(q.windows.nextTo, w.To)
 	}
 	q.version++
-	if !slices.EqualFunc(before, q.windows.list, func(a, b *indexedWindow) bool { return slices.Equal(a.For, b.For) }) {
+	if !slices.EqualFunc(before, q.windows.list, func(a, b *Window) bool { return a.Name == b.Name && slices.Equal(a.For, b.For) }) {
 		q.Reconsider(func(_ string, g pal.Gang) pal.Gang { return g }) // signatures may have changed, and with them the buckets of gangs
 	}
 }
 
-// admitted returns the set of windows whose GPUs the job can use.
-func (ws *windows) admitted(j Job) uint64 {
-	var bits uint64
+// admitted names the windows whose GPUs the job can use.
+func (ws *windows) admitted(j Job) (names string) {
 	for _, w := range ws.list {
-		if len(w.For) > 0 && w.admits(j) {
-			bits |= w.bit
+		if w.admits(j) {
+			names += w.Name + "\n"
 		}
 	}
-	return bits
+	return names
 }
 
 // longest returns a remaining run time, at cost 1, that the gang does not exceed with probability
@@ -137,10 +126,10 @@ func (o remainingRunTime) quantile(chance float64) time.Duration {
 	}
 }
 
-// reach returns when a gang ends if it starts at the given time, on GPUs of this cost. The
-// parameter `long` is its run time at cost 1. The gang's limit can end it earlier.
-func (p *finder) reach(e *entry, at, long time.Duration, cost float64) time.Duration {
-	d := stretched(long, cost)
+// reach returns when the gang ends if it starts at startTime on GPUs of this cost: a time that it
+// does not exceed with probability [WindowChance].
+func (p *finder) reach(e *entry, cost float64) time.Duration {
+	d := stretched(p.longest(e, p.now), cost)
 	if e.job.Limit > 0 { // Nomad ends the gang after the limit, however slow the gang is
 		left := e.job.Limit
 		if e.state >= running {
@@ -148,113 +137,17 @@ func (p *finder) reach(e *entry, at, long time.Duration, cost float64) time.Dura
 		}
 		d = min(d, left)
 	}
-	return later(at, d)
+	return later(p.startTime(), d)
 }
 
 // startTime returns the time at which searches let a gang start: now, or the time set by
 // startingAt.
 func (p *finder) startTime() time.Duration { return max(p.now, p.startsAt) }
 
-// closed returns the windows that do not admit the gang and overlap with a run from startTime to
-// `until`.
-func (p *finder) closed(e *entry, until time.Duration) []*indexedWindow {
-	var ws []*indexedWindow
-	at := p.startTime()
-	for _, w := range p.windows.list {
-		if at < w.To && until > w.From && !w.admits(e.job) {
-			ws = append(ws, w)
-		}
-	}
-	return ws
-}
-
-// find returns a placement for the gang at startTime. It leaves out GPUs of windows that could
-// begin before the gang ends, and prefers GPUs of open windows that admit the gang.
-func (p *finder) find(e *entry) (pal.Found, bool) {
-	if len(p.windows.list) == 0 || p.windowless {
-		return p.search(e)
-	}
-	return p.reservedFirst(e, p.besideWindows)
-}
-
-// reservedFirst returns the result of a search that leaves out the windows that the gang can run
-// into. If the whole gang fits on GPUs that open windows reserve for it, it gets these GPUs, unless
-// it would then be much slower (muchWorse) than on the best free GPUs. Otherwise the reserved GPUs
-// would be idle, and the gang would take GPUs that other gangs can use. reservedFirst always
-// returns the result of its last call of search.
-func (p *finder) reservedFirst(e *entry, search func(*entry, []*indexedWindow) (pal.Found, bool)) (pal.Found, bool) {
-	long := p.longest(e, p.now)
-	closed := p.closed(e, p.reach(e, p.startTime(), long, e.slower))
-	off := slices.Clone(closed)
-	f, ok := p.offWindows(e, long, &off, search)
-	reserved := p.reserved(e)
-	if !ok || len(reserved) == 0 || within(f.Placement, reserved) {
-		return f, ok
-	}
-	others := slices.DeleteFunc(p.freeNow(), func(u int) bool { return reserved[u] })
-	besides := &indexedWindow{Window: Window{From: p.startTime(), GPUs: others}, on: setOf(others)}
-	off = append(slices.Clone(closed), besides)
-	own, fits := p.offWindows(e, long, &off, search)
-	if fits && own.Cost() < muchWorse*f.Cost() {
-		return own, true
-	}
-	return p.offWindows(e, long, &closed, search)
-}
-
-// reserved returns the GPUs of the windows that are open at startTime and admit the gang.
-func (p *finder) reserved(e *entry) map[int]bool {
-	gpus := map[int]bool{}
-	for _, w := range p.windows.list {
-		if at := p.startTime(); w.From <= at && at < w.To && w.admits(e.job) {
-			maps.Copy(gpus, w.on)
-		}
-	}
-	return gpus
-}
-
-// within reports whether all GPUs of the placement are in the set.
-func within(pl pal.Placement, set map[int]bool) bool {
-	return !slices.ContainsFunc(pl.GPUs(), func(u int) bool { return !set[u] })
-}
-
-// offWindows returns the result of a search that leaves out the GPUs of windows that the gang can
-// run into. The first search leaves out the windows in `closed`. If the gang can run into other
-// windows on the GPUs found, offWindows adds these windows to `closed`, and searches again.
-func (p *finder) offWindows(e *entry, long time.Duration, closed *[]*indexedWindow, search func(*entry, []*indexedWindow) (pal.Found, bool)) (pal.Found, bool) {
-	at := p.startTime()
-	for {
-		f, ok := search(e, *closed)
-		if !ok {
-			for _, w := range *closed { // a gang that ends before the window could start
-				p.slack = max(p.slack, w.From-at)
-			}
-			return f, false
-		}
-		before := len(*closed)
-		for _, w := range p.closed(e, p.reach(e, at, long, e.cost(f.Placement))) {
-			if !slices.Contains(*closed, w) && touches(f.Placement, w.on) {
-				*closed = append(*closed, w)
-			}
-		}
-		if len(*closed) == before {
-			return f, true
-		}
-	}
-}
-
-// besideWindows does the same as search, but leaves out the GPUs of the closed windows.
-func (p *finder) besideWindows(e *entry, closed []*indexedWindow) (pal.Found, bool) {
-	for _, w := range closed {
-		if len(w.on) >= p.c.NumGPUs() {
-			return pal.Found{}, false
-		}
-		_, free := p.hold(w.GPUs)
-		defer free()
-	}
-	if p.c.FreeGPUs() < e.gpus {
-		return pal.Found{}, false
-	}
-	return p.search(e)
+// startingAt sets the start time (startTime) until `back` is called.
+func (p *finder) startingAt(at time.Duration) (back func()) {
+	p.startsAt = at
+	return func() { p.startsAt = 0 }
 }
 
 // withoutWindows makes searches ignore windows until `back` is called. Use it for questions that do
@@ -265,76 +158,94 @@ func (p *finder) withoutWindows() (back func()) {
 	return func() { p.windowless = was }
 }
 
-// startingAt sets the start time (startTime) until `back` is called.
-func (p *finder) startingAt(at time.Duration) (back func()) {
-	p.startsAt = at
-	return func() { p.startsAt = 0 }
+// closed returns the windows on whose GPUs the gang must not start at this cost.
+func (p *finder) closed(e *entry, cost float64) (ws []*Window) {
+	if len(p.windows.list) == 0 || p.windowless {
+		return nil
+	}
+	at, until := p.startTime(), p.reach(e, cost)
+	for _, w := range p.windows.list {
+		if at < w.To && until > w.From && !w.admits(e.job) {
+			ws = append(ws, w)
+		}
+	}
+	return ws
 }
 
 // crosses reports whether a gang that starts on the placement can run into a window on its GPUs.
 func (p *finder) crosses(e *entry, pl pal.Placement) bool {
-	if len(p.windows.list) == 0 {
-		return false
-	}
-	closed := p.closed(e, p.reach(e, p.startTime(), p.longest(e, p.now), e.cost(pl)))
-	return slices.ContainsFunc(closed, func(w *indexedWindow) bool { return touches(pl, w.on) })
+	return slices.ContainsFunc(p.closed(e, e.cost(pl)), func(w *Window) bool { return touches(pl, w.on) })
 }
 
-// barring returns a window that keeps a gang from starting even on an empty cluster, or nil if there
-// is none: the window after whose end the gang could start. A gang that a window bars in this way
-// does not become the head, and gets no turn.
-func (p *finder) barring(e *entry) *indexedWindow {
+// find returns a placement for the gang at startTime. It leaves out the GPUs of windows that could
+// begin before the gang ends. On slow GPUs the gang ends later, so more windows can matter.
+func (p *finder) find(e *entry) (pal.Found, bool) {
+	for cost := e.slower; ; {
+		closed := p.closed(e, cost)
+		f, ok := p.besideWindows(e, closed)
+		if !ok {
+			for _, w := range closed { // a gang that ends before the window could start
+				p.slack = max(p.slack, w.From-p.startTime())
+			}
+			return f, false
+		}
+		if !p.crosses(e, f.Placement) {
+			return f, true
+		}
+		cost = e.cost(f.Placement)
+	}
+}
+
+// besideWindows does the same as search, but leaves out the GPUs of the closed windows.
+func (p *finder) besideWindows(e *entry, closed []*Window) (pal.Found, bool) {
+	for _, w := range closed {
+		_, free := p.hold(w.GPUs)
+		defer free()
+	}
+	return p.search(e)
+}
+
+// barring returns a window that keeps a gang from starting even on an empty cluster: of those on
+// GPUs that it may use, the one that ends first. It returns nil if there is none. A gang that is
+// barred does not become the head, and gets no turn.
+func (p *finder) barring(e *entry) (first *Window) {
 	if len(p.windows.list) == 0 || p.windowless {
 		return nil
 	}
-	long := p.longest(e, p.now)
-	closed := p.closed(e, p.reach(e, p.startTime(), long, max(1, p.leastCost(e))*e.slower))
-	if len(closed) == 0 {
+	closed := p.closed(e, max(1, p.leastCost(e))*e.slower)
+	if len(closed) == 0 || p.fitsAlone(e, closed) {
 		return nil
 	}
-	if _, fits := p.offWindows(e, long, &closed, p.aloneBesideWindows); fits {
-		return nil
-	}
-	slices.SortStableFunc(closed, func(a, b *indexedWindow) int { return cmp.Compare(a.To, b.To) })
-	last := len(closed) - 1
-	for i := range last {
-		if _, fits := p.aloneBesideWindows(e, closed[i+1:]); fits {
-			return closed[i]
+	for _, w := range closed {
+		if (first == nil || w.To < first.To) && len(w.usable(e.job, p.c)) > 0 {
+			first = w
 		}
 	}
-	return closed[last]
+	return first
 }
 
-// aloneBesideWindows does the same as besideWindows, on a cluster on which no gang of the Queue
-// runs. The result is cached by kind of gang.
-func (p *finder) aloneBesideWindows(e *entry, closed []*indexedWindow) (pal.Found, bool) {
+// fitsAlone reports whether the gang fits beside the closed windows if no gang of the Queue runs.
+// The answer is cached by kind of gang.
+func (p *finder) fitsAlone(e *entry, closed []*Window) bool {
 	key := beside{kind: e.empty()}
 	for _, w := range closed {
-		key.closed |= w.bit
+		key.closed += w.Name + "\n"
 	}
 	known := p.windows.alone
 	if !p.opt.Exclusive {
 		known = p.alone
 	}
-	f, asked := known[key]
+	fits, asked := known[key]
 	if !asked {
-		p.withoutRunning(func() {
-			if found, ok := p.besideWindows(e, closed); ok {
-				f = &found
-			}
-		})
-		known[key] = f
+		p.withoutRunning(func() { _, fits = p.besideWindows(e, closed) })
+		known[key] = fits
 	}
-	if f == nil {
-		return pal.Found{}, false
-	}
-	return *f, true
+	return fits
 }
 
-// beside is the key of the cache that aloneBesideWindows uses.
-type beside struct {
-	kind   signature
-	closed uint64
+// usable returns the window's GPUs that the job may use.
+func (w *Window) usable(j Job, c *pal.Cluster) []int {
+	return slices.DeleteFunc(slices.Clone(w.GPUs), func(u int) bool { return !j.Gang.MayUse(c.GroupOf(u)) })
 }
 
 // ended reports whether a window has ended since the previous call.
@@ -351,86 +262,28 @@ func (ws *windows) ended(now time.Duration) bool {
 	return true
 }
 
-// WindowConflict is a window that a waiting gang avoids, or that a running gang can run into.
+// WindowConflict is a window that a waiting gang avoids.
 type WindowConflict struct {
 	Window string
-	// GPUs is the number of the window's GPUs that a waiting gang could use, or that a running gang
-	// holds.
-	GPUs int
-	// On contains the numbers of these GPUs in the cluster. On is set only for a waiting gang.
+	// On are the numbers of the window's GPUs that the gang could use.
 	On []int
-	// From and To are the beginning and the end of the window. Until is the time by which the gang
-	// has ended with the probability [WindowChance]. If the gang waits, it is assumed to start now.
+	// From and To are the beginning and the end of the window. If the gang started now, it would
+	// have ended at Until with the probability [WindowChance].
 	From, To, Until time.Duration
 }
 
 // KeptFrom returns the windows whose GPUs a waiting job cannot get now, because the job could still
 // run when the windows begin. GPUs that the job could not use without windows, either, do not count.
-func (q *Queue) KeptFrom(now time.Duration, id string, c *pal.Cluster) []WindowConflict {
+func (q *Queue) KeptFrom(now time.Duration, id string, c *pal.Cluster) (out []WindowConflict) {
 	e := q.entries[id]
 	if e == nil {
 		return nil
 	}
 	p := q.at(now, nil)
-	until := p.reach(e, now, p.longest(e, now), 1)
-	var out []WindowConflict
-	for _, w := range p.closed(e, until) {
-		on := slices.DeleteFunc(slices.Clone(w.GPUs), func(u int) bool { return !e.job.Gang.MayUse(c.GroupOf(u)) })
-		if len(on) > 0 {
-			out = append(out, WindowConflict{w.Name, len(on), on, w.From, w.To, until})
+	for _, w := range p.closed(e, 1) {
+		if on := w.usable(e.job, c); len(on) > 0 {
+			out = append(out, WindowConflict{w.Name, on, w.From, w.To, p.reach(e, 1)})
 		}
 	}
 	return out
-}
-
-// RunsInto returns the windows that a running job can run into. For each window, it returns the
-// number of the job's GPUs in the window. Windows that begin after `begin` are left out. If the job
-// is a service, Until in the results is the latest possible time.
-func (q *Queue) RunsInto(now, begin time.Duration, id string) (out []WindowConflict) {
-	e := q.entries[id]
-	if e == nil || e.state < running {
-		return nil
-	}
-	p := q.at(now, nil)
-	until := p.reach(e, now, p.longest(e, now), e.cost(e.placement))
-	if e.job.Endless {
-		until = math.MaxInt64
-	}
-	for _, w := range p.closed(e, until) {
-		n := 0
-		for _, u := range e.placement.GPUs() {
-			if w.on[u] {
-				n++
-			}
-		}
-		if n > 0 && w.From <= begin {
-			out = append(out, WindowConflict{w.Name, n, nil, w.From, w.To, until})
-		}
-	}
-	return out
-}
-
-// Beside marks as taken the GPUs that a waiting job does not use: GPUs of windows that it could run
-// into and, if it prefers the GPUs that windows reserve for it, all other GPUs. The function `back`
-// marks them as free again. The result `by` is the policy of the search among the GPUs that are
-// left. It is not set if there are no windows.
-func (q *Queue) Beside(now time.Duration, id string, c *pal.Cluster, g pal.Gang) (by pal.Policy, back func()) {
-	back = func() {}
-	e := q.entries[id]
-	if e == nil || len(q.windows.list) == 0 {
-		return by, back
-	}
-	p := q.at(now, c)
-	p.reservedFirst(e, func(_ *entry, closed []*indexedWindow) (pal.Found, bool) {
-		back()
-		var gpus []int
-		for _, w := range closed {
-			gpus = append(gpus, w.GPUs...)
-		}
-		_, back = p.hold(gpus)
-		f, used, ok := p.look(g)
-		by = used
-		return f, ok
-	})
-	return by, back
 }

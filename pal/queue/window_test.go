@@ -112,7 +112,7 @@ func TestKeptFrom(t *testing.T) {
 	q, c, j := aboutWindows(t)
 	q.SetWindows([]Window{{Name: "soon", From: 2 * time.Hour, To: 4 * time.Hour, GPUs: []int{1, 2, 5}}, {Name: "his", From: time.Hour, To: 9 * time.Hour, GPUs: []int{0}, For: []string{"a"}},
 		{Name: "late", From: 3 * time.Hour, To: 4 * time.Hour, GPUs: []int{0}}, {Name: "others", From: time.Hour, To: 9 * time.Hour, GPUs: []int{4, 5}}, {Name: "none", From: time.Hour, To: 9 * time.Hour}})
-	want := []WindowConflict{{Window: "soon", GPUs: 2, On: []int{1, 2}, From: 2 * time.Hour, To: 4 * time.Hour, Until: 3 * time.Hour}}
+	want := []WindowConflict{{Window: "soon", On: []int{1, 2}, From: 2 * time.Hour, To: 4 * time.Hour, Until: 3 * time.Hour}}
 	if d := cmp.Diff(want, q.KeptFrom(0, j, c)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
@@ -135,30 +135,34 @@ func aboutWindows(t *testing.T) (*Queue, *pal.Cluster, string) {
 	return q, c, "a/j"
 }
 
-// A job that waits for windows starts after the first window whose end makes room for the job. A
-// window on GPUs that the job cannot use, or does not need, ends later, but does not matter.
-func TestWaitsForTheWindowThatMatters(t *testing.T) {
+// A job that waits for windows starts no earlier than the first of them ends. A window on GPUs that
+// the job cannot use does not matter.
+func TestWaitsForTheFirstWindow(t *testing.T) {
 	q, c, _ := aboutWindows(t)
-	all := []Window{{Name: "first", To: time.Hour, GPUs: []int{0}}, {Name: "none", To: 3 * time.Hour}, {Name: "second", To: 2 * time.Hour, GPUs: []int{1}},
-		{Name: "others", To: 9 * time.Hour, GPUs: []int{4, 5}}, {Name: "more", To: 9 * time.Hour, GPUs: []int{2, 3}}}
+	all := []Window{{Name: "first", To: 2 * time.Hour, GPUs: []int{0, 1}}, {Name: "none", To: time.Hour}, {Name: "others", To: time.Hour, GPUs: []int{4, 5}}, {Name: "more", To: 9 * time.Hour, GPUs: []int{2, 3}}}
 	q.SetWindows(all)
 	if w := q.Waiting(0, c)[0]; w.Reason != reason.InWindow || w.Until != 2*time.Hour {
 		t.Errorf("it waits until %v: %s, want 2h", w.Until, w)
 	}
 }
 
-// TestSlowGangRunsIntoWindow: a gang on slow GPUs runs longer than its estimate, so it runs into a
-// window that begins after the estimated end.
+// TestSlowGangRunsIntoWindow: a gang on a slow GPU runs longer than its estimate, so it could run
+// into a window that begins after the estimated end.
 func TestSlowGangRunsIntoWindow(t *testing.T) {
-	for cost, want := range map[float64]int{1: 0, 2: 1} {
-		q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}})
-		j := Job{ID: "j", Gang: pal.SingleGPUs("j", pal.ClassA, 1), Estimate: time.Hour}
-		if err := q.Restore(j, pal.Placement{Members: []pal.Member{{GPUs: []int{1}}}, PMScore: pal.PMScore(cost), Penalty: 1}, 0); err != nil {
+	for score, want := range map[pal.PMScore]int{1: 1, 2: 0} {
+		nodes := []pal.Node{{ID: "n", Groups: []pal.DeviceGroup{{Name: "g", GPUs: []pal.GPU{{ID: "u"}}}}}}
+		nodes[0].Groups[0].GPUs[0].Scores[0], nodes[0].Groups[0].GPUs[0].Binned[0] = score, score
+		c, err := pal.NewCluster(nodes, pal.TwoTier(1.7))
+		if err != nil {
 			t.Fatal(err)
 		}
-		q.SetWindows([]Window{{Name: "w", From: 90 * time.Minute, To: 4 * time.Hour, GPUs: []int{1}}})
-		if got := q.RunsInto(0, 2*time.Hour, "j"); len(got) != want {
-			t.Errorf("at cost %v it runs into %v, want %d windows", cost, got, want)
+		q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}})
+		if err := q.Submit(0, Job{ID: "j", Gang: pal.SingleGPUs("j", pal.ClassA, 1), Estimate: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		q.SetWindows([]Window{{Name: "w", From: 90 * time.Minute, To: 4 * time.Hour, GPUs: []int{0}}})
+		if got := q.Decide(0, c); len(got) != want {
+			t.Errorf("at score %v: %v, want %d start", score, got, want)
 		}
 	}
 }
@@ -224,66 +228,6 @@ func TestNothingRunsIntoWindows(t *testing.T) {
 	})
 }
 
-// TestReservedGPUsComeFirst: a gang gets the GPUs that a window reserves for it, although others are
-// somewhat faster. It does not wait for the fastest GPU, because it would not wait on the others
-// either. Beside shows the same choice. A search for reserved GPUs does not change which gangs need
-// outliers.
-func TestReservedGPUsComeFirst(t *testing.T) {
-	open := func(wait bool, scores ...pal.PMScore) (*Queue, *pal.Cluster) {
-		t.Helper()
-		var nodes []pal.Node
-		for i, score := range scores {
-			u := pal.GPU{ID: fmt.Sprint(i)}
-			u.Scores[0], u.Binned[0] = score, score
-			nodes = append(nodes, pal.Node{ID: u.ID, Groups: []pal.DeviceGroup{{Name: "g", GPUs: []pal.GPU{u}}}})
-		}
-		c, err := pal.NewCluster(nodes, pal.TwoTier(1.7))
-		if err != nil {
-			t.Fatal(err)
-		}
-		q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, LocalityWait: wait, OutlierThreshold: 1.5, Backfill: BackfillReserved})
-		q.SetWindows([]Window{{Name: "paper", To: 9 * time.Hour, GPUs: []int{2}, For: []string{"ml"}}})
-		return q, c
-	}
-	submit := func(q *Queue, id, tenant string) Job {
-		t.Helper()
-		j := Job{ID: id, Tenant: tenant, Gang: pal.SingleGPUs(id, pal.ClassA, 1), Estimate: time.Hour}
-		if err := q.Submit(0, j); err != nil {
-			t.Fatal(err)
-		}
-		return j
-	}
-	start := func(q *Queue, c *pal.Cluster, j Job, want int) {
-		t.Helper()
-		as := q.Decide(0, c)
-		if len(as) != 1 || as[0].Kind != Start || as[0].Placement.GPUs()[0] != want {
-			t.Fatalf("decided %v, want %s to start on GPU %d", as, j.ID, want)
-		}
-		c.Take(j.Gang, as[0].Placement)
-		q.Started(0, j.ID, as[0].Placement)
-	}
-
-	q, c := open(true, 1, 1.1, 1.25)
-	start(q, c, submit(q, "first", "ops"), 0)
-	j := submit(q, "second", "ml")
-	_, back := q.Beside(0, "second", c, j.Gang)
-	if pl, ok := pal.Place(c, j.Gang, pal.Policy{Name: pal.PAL}); !ok || pl.GPUs()[0] != 2 {
-		t.Errorf("Beside leaves %v", pl)
-	}
-	if back(); c.FreeGPUs() != 2 {
-		t.Errorf("%d GPUs are free afterwards", c.FreeGPUs())
-	}
-	start(q, c, j, 2)
-
-	q, c = open(false, 1, 1.1, 3)
-	start(q, c, submit(q, "fast", "ml"), 0) // its own GPU is an outlier
-	start(q, c, submit(q, "next", "ml"), 1)
-	submit(q, "waits", "ml")
-	if as := q.Decide(0, c); len(as) > 0 {
-		t.Errorf("decided %v, want a wait for a GPU that is no outlier", as)
-	}
-}
-
 // TestEndlessRunKeepsOutOfWindows: a run whose end does not fit into a Duration still counts as
 // running into a window. So does a run at an infinite cost.
 func TestEndlessRunKeepsOutOfWindows(t *testing.T) {
@@ -306,13 +250,12 @@ func TestEndlessRunKeepsOutOfWindows(t *testing.T) {
 		t.Errorf("it waits for %v, want the window's end", got)
 	}
 	p := q.at(now, nil)
-	if end := p.reach(q.entries["j"], now, time.Hour, math.Inf(1)); end <= now {
+	if end := p.reach(q.entries["j"], math.Inf(1)); end <= now {
 		t.Errorf("a run that starts at %v and fits nowhere ends at %v", now, end)
 	}
 }
 
-// TestBesideWindowsNoOutlier: explain and the queue agree that a gang waits for the end of a window
-// instead of using an outlier.
+// TestBesideWindowsNoOutlier: a gang waits for the end of a window instead of using an outlier.
 func TestBesideWindowsNoOutlier(t *testing.T) {
 	q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, OutlierThreshold: 1.5})
 	c, err := pal.NewCluster(testNodes(1, "0"), pal.TwoTier(1.7))
@@ -326,10 +269,5 @@ func TestBesideWindowsNoOutlier(t *testing.T) {
 	}
 	if got := q.Decide(0, c); len(got) > 0 {
 		t.Errorf("decided %v, want a wait", got)
-	}
-	by, back := q.Beside(0, "j", c, g)
-	defer back()
-	if pl, ok := pal.Place(c, g, by); ok {
-		t.Errorf("beside the window it would get %v", pl.GPUs())
 	}
 }

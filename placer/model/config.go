@@ -92,8 +92,8 @@ func (c Config) MayStop(namespace string, class pal.AppClass) (may bool, from st
 // Warnings describes those parts of a valid configuration that no longer have an effect.
 func (c Config) Warnings(now time.Time) (out []string) {
 	for _, w := range c.Windows {
-		if over := w.Over(now); over != "" {
-			out = append(out, fmt.Sprintf("window %q has no effect: %s", w.Name, over))
+		if _, _, ok := w.At(now); !ok {
+			out = append(out, fmt.Sprintf("window %q never opens again", w.Name))
 		}
 	}
 	return out
@@ -104,9 +104,6 @@ func (c Config) Warnings(now time.Time) (out []string) {
 func (c Config) Validate() error {
 	if err := c.Locality.Validate(); err != nil {
 		return err
-	}
-	if n := len(c.Windows); n > queue.MaxWindows {
-		return fmt.Errorf("there are %d windows, but at most %d are allowed; one window can cover many nodes", n, queue.MaxWindows)
 	}
 	for i, w := range c.Windows {
 		if err := w.Check(); err != nil {

@@ -5,12 +5,10 @@ package model
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
-	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/window"
@@ -39,35 +37,17 @@ func (m *Model) SyncWindows(now time.Time) {
 	m.Queue.SetWindows(list)
 }
 
-// OpenWindow describes a window that is open now.
-type OpenWindow struct {
-	Name string
-	To   time.Time
-	GPUs []int
-	For  []string // who may use these GPUs: see [window.Window]
-}
-
-// OpenWindows returns the windows that are open now.
-func (m *Model) OpenWindows(now time.Time) (open []OpenWindow) {
+// OpenWindows returns, by GPU, the window that reserves the GPU now, with its end.
+func (m *Model) OpenWindows(now time.Time) map[int]string {
+	open := map[int]string{}
 	for _, w := range m.Cfg.Windows {
 		if from, to, ok := w.At(now); ok && !now.Before(from) {
-			open = append(open, OpenWindow{w.Name, to, m.gpusOf(w), w.For})
+			for _, u := range m.gpusOf(w) {
+				open[u] = w.Name + " until " + reason.Moment(to)
+			}
 		}
 	}
 	return open
-}
-
-// WindowOpened reports whether a window that keeps one of the GPUs from the job has begun after the
-// cycle began.
-func WindowOpened(m *Model, k cluster.JobKey, gpus []string, now time.Time) bool {
-	if len(m.Cfg.Windows) == 0 {
-		return false
-	}
-	began := gang.QueueTime(m.Time)
-	return slices.ContainsFunc(m.Queue.KeptFrom(gang.QueueTime(now), k.String(), m.View.Cluster), func(w queue.WindowConflict) bool {
-		opened := began < w.From && w.From <= gang.QueueTime(now)
-		return opened && slices.ContainsFunc(GPUIDs(m.View, w.On), func(id string) bool { return slices.Contains(gpus, id) })
-	})
 }
 
 // gpusOf returns the GPUs of the window's nodes.
@@ -78,8 +58,7 @@ func (m *Model) gpusOf(w window.Window) []int {
 		node, _ := c.Group(c.GroupOf(u))
 		n := c.Node(node)
 		chosen := window.Node{ID: n.ID, Name: n.Name, Rack: n.Rack, Datacenter: n.Datacenter}
-		known := m.State.Nodes[n.ID]
-		if known != nil {
+		if known := m.State.Nodes[n.ID]; known != nil {
 			chosen.Pool = known.NodePool
 		}
 		if w.Holds(chosen) {

@@ -257,9 +257,6 @@ func (s *Snapshot) explainFromState(k cluster.JobKey) (e *Explanation, st gang.O
 		if st.Nomad == gang.Running || st.Nomad == gang.Starting {
 			s.whenEnds(e, t)
 		}
-		if st.Nomad == gang.Running {
-			e.Leaving = append(e.Leaving, s.windowsAhead(t)...)
-		}
 		s.runsOn(e, t)
 	}
 	switch st.Nomad {
@@ -605,29 +602,37 @@ func (s facts) explainOn(c *pal.Cluster, g pal.Gang) pal.Decision {
 }
 
 // besideWindows handles a waiting job that would fit if no window reserved GPUs. besideWindows
-// makes d explain only the GPUs that no window reserves, or those that a window reserves for this job.
-// The other GPUs count as allocated.
+// makes d explain only the GPUs that no window reserves. The other GPUs count as kept.
 func (s facts) besideWindows(c *pal.Cluster, k cluster.JobKey, g pal.Gang, d *pal.Decision) {
-	if !d.Placed {
+	kept := s.kept(k)
+	if !d.Placed || len(kept) == 0 {
 		return
 	}
-	free := c.FreeGPUs()
-	by, back := s.m.Queue.Beside(gang.QueueTime(s.m.Time), k.String(), c, g)
-	defer back()
-	if c.FreeGPUs() == free {
-		return
-	}
+	_, by, _ := s.m.Queue.Look(c, g)
+	defer hide(c, kept)()
 	was := d.Candidates
 	*d = pal.Explain(c, g, by)
-	if len(s.m.Queue.KeptFrom(gang.QueueTime(s.m.Time), k.String(), c)) == 0 { // the job can use all GPUs, but prefers reserved ones
-		d.Candidates = was
-		return
-	}
 	n := &d.Candidates
 	n.Kept = was.Free + was.Outliers - n.Free - n.Outliers
 	n.Allocated -= n.Kept
 	if !d.Placed { // the queue gives the reason
 		d.Reason = reason.Reason{}
+	}
+}
+
+// hide marks those of the GPUs as taken that are free, until back is called.
+func hide(c *pal.Cluster, gpus map[int]bool) (back func()) {
+	var hidden []int
+	for u := range gpus {
+		if c.Available(u) {
+			c.SetTaken(u, true)
+			hidden = append(hidden, u)
+		}
+	}
+	return func() {
+		for _, u := range hidden {
+			c.SetTaken(u, false)
+		}
 	}
 }
 

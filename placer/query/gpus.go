@@ -13,7 +13,6 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
-	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/ledger"
@@ -62,9 +61,6 @@ type GPU struct {
 	OutlierFor []pal.AppClass `json:"outlier_for,omitempty"`
 	// Window is the maintenance window or reservation that reserves the GPU now, with its end.
 	Window string `json:"window,omitempty"`
-	// WindowFor lists who may use the GPU despite the window: namespaces, or jobs as namespace/job.
-	// WindowFor is empty during maintenance.
-	WindowFor []string `json:"window_for,omitempty"`
 	// Quarantine is why the GPU is in quarantine, and until when.
 	Quarantine *failure.Quarantine `json:"quarantine,omitempty"`
 	// Live is the GPU's current load, if requested. NotLive is why the GPU's load is unknown.
@@ -206,7 +202,7 @@ func (s *Snapshot) gpu(i int, unhealthy map[string]string) GPU {
 		PMScores: map[pal.AppClass]pal.PMScore{}, Classes: map[pal.AppClass]uint8{}, Quarantine: s.quarantineOf(u.ID),
 	}
 	g.Index, g.BusID = s.m.View.Slots[i].Index, s.m.View.Slots[i].BusID
-	g.Window, g.WindowFor = s.windowOf(i)
+	g.Window = s.windowOf(i)
 	if o := s.m.View.Owner(i); o != (cluster.JobKey{}) {
 		g.Job = o.String()
 	}
@@ -221,34 +217,13 @@ func (s *Snapshot) gpu(i int, unhealthy map[string]string) GPU {
 	return g
 }
 
-// windowOf returns the window that reserves a GPU now, and for whom; "" if no window reserves the
-// GPU. Callers hold mu.
-func (s *Snapshot) windowOf(gpu int) (name string, whom []string) {
+// windowOf returns the window that reserves a GPU now, with its end; "" if there is none. Callers
+// hold mu.
+func (s *Snapshot) windowOf(gpu int) string {
 	if s.kept == nil {
-		s.kept = map[int]model.OpenWindow{}
-		for _, w := range s.m.OpenWindows(s.m.Time) {
-			for _, i := range w.GPUs {
-				s.kept[i] = w
-			}
-		}
+		s.kept = s.m.OpenWindows(s.m.Time)
 	}
-	w, ok := s.kept[gpu]
-	if !ok {
-		return "", nil
-	}
-	return w.Name + " until " + reason.Moment(w.To), w.For
-}
-
-// Keeper describes the window that reserves the GPU now, until when, and for whom. Keeper returns
-// "" if no window reserves the GPU.
-func (g GPU) Keeper() string {
-	switch {
-	case g.Window == "":
-		return ""
-	case len(g.WindowFor) == 0:
-		return g.Window + ", for maintenance"
-	}
-	return g.Window + ", for " + strings.Join(g.WindowFor, ", ")
+	return s.kept[gpu]
 }
 
 // leastIDLength is the shortest length of a shortened id: "GPU-" and eight digits.
@@ -462,26 +437,10 @@ func mapCell(c *pal.Cluster, i int, state model.GPUState) Cell {
 // operator gave.
 func (g GPU) RedactedFor(sees model.Sees, operator func() bool) GPU {
 	g.Job = sees.Name(g.Job)
-	g.WindowFor = windowFor(sees, operator, g.WindowFor)
 	if g.Quarantine != nil && !g.Quarantine.Operator && !operator() {
 		q := *g.Quarantine
 		q.Reason = "jobs failed on this GPU; only operators can see details"
 		g.Quarantine = &q
 	}
 	return g
-}
-
-// windowFor returns who may use a window's nodes. The word "others" replaces entries for namespaces
-// that the user may not see. Only operators see an entry for a job of any namespace (*/job),
-// because, as in Nomad, everybody who may see one namespace may see *.
-func windowFor(sees model.Sees, operator func() bool, whom []string) (seen []string) {
-	for _, w := range whom {
-		if namespace, _, ofJob := strings.Cut(w, "/"); !sees(namespace) || namespace == "*" && ofJob && !operator() {
-			w = "others"
-		}
-		if !slices.Contains(seen, w) {
-			seen = append(seen, w)
-		}
-	}
-	return seen
 }

@@ -181,19 +181,7 @@ func (s facts) holding(k cluster.JobKey, stopping bool) (r request.Request, ok b
 func (s facts) needed(h *Holders, g pal.Gang, keys map[string]cluster.JobKey, kept map[int]bool) {
 	c := s.m.View.Cluster
 	var back []func()
-	var hidden []int
-	hide := func() {
-		for u := range kept {
-			if c.Available(u) {
-				c.SetTaken(u, true)
-				hidden = append(hidden, u)
-			}
-		}
-	}
 	defer func() {
-		for _, u := range hidden {
-			c.SetTaken(u, false)
-		}
 		for _, take := range slices.Backward(back) {
 			take()
 		}
@@ -209,8 +197,8 @@ func (s facts) needed(h *Holders, g pal.Gang, keys map[string]cluster.JobKey, ke
 			continue
 		}
 		back = append(back, pal.Vacate(c, r.Gang, at))
+		back = append(back, hide(c, kept))
 		h.Jobs[i].Needed = true
-		hide()
 		if _, _, h.Enough = s.m.Queue.Look(c, g); h.Enough {
 			return
 		}

@@ -79,10 +79,10 @@ func sizeInWords(s *queue.Size, st gang.State) string {
 // not start on these GPUs.
 func (s facts) noteWindows(e *Explanation, t *model.Tracked) {
 	for _, k := range s.m.Queue.KeptFrom(gang.QueueTime(s.m.Time), t.Key.String(), s.m.View.Cluster) {
-		said := fmt.Sprintf("window %s keeps %s from %s to %s. ", k.Window, pal.CountGPUs(k.GPUs), model.Moment(k.From), model.Moment(k.To))
+		said := fmt.Sprintf("window %s keeps %s from %s to %s. ", k.Window, pal.CountGPUs(len(k.On)), model.Moment(k.From), model.Moment(k.To))
 		switch {
 		case k.From > gang.QueueTime(s.m.Time) && *t.Job.Type == api.JobTypeService && t.Request.Hints.Duration == 0:
-			said += "The job does not start on these GPUs even before the window begins, because " + endless + ". The job starts only on GPUs that no window reserves within the next " + model.ShortDuration((k.Until - gang.QueueTime(s.m.Time)).Round(time.Second))
+			said += "The job does not start on these GPUs even before the window begins, because a service does not end by itself. The job starts only on GPUs that no window reserves within the next " + model.ShortDuration((k.Until - gang.QueueTime(s.m.Time)).Round(time.Second))
 		case k.From > gang.QueueTime(s.m.Time):
 			said += fmt.Sprintf("The job does not start on these GPUs, because it may run until %s: %.0f of 10 similar jobs end by that time", model.Moment(k.Until), 10*queue.WindowChance)
 		default:
@@ -90,22 +90,6 @@ func (s facts) noteWindows(e *Explanation, t *model.Tracked) {
 		}
 		e.addNote(said)
 	}
-}
-
-// endless is why a service conflicts with a window.
-const endless = "a service does not end by itself"
-
-// windowsAhead returns the windows that reserve a running service's nodes now, or that begin within
-// a day. The placer does not stop a service for a window.
-func (s facts) windowsAhead(t *model.Tracked) (said []reason.Reason) {
-	if *t.Job.Type != api.JobTypeService {
-		return nil
-	}
-	now := gang.QueueTime(s.m.Time)
-	for _, k := range s.m.Queue.RunsInto(now, now+24*time.Hour, t.Key.String()) {
-		said = append(said, reason.Reason{Kind: reason.NodesLeaving, Cause: fmt.Sprintf("window %s reserves the nodes of %d of the job's GPUs from %s to %s, but %s, so only a drain of the nodes moves the job", k.Window, k.GPUs, model.Moment(k.From), model.Moment(k.To), endless)})
-	}
-	return said
 }
 
 // whenEnds explains when a running job is expected to end and what this expectation is based on, or

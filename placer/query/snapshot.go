@@ -51,8 +51,8 @@ type Snapshot struct {
 	// mu guards the queue and the view, because answers try changes on them. mu is not held during
 	// requests to Nomad.
 	mu    sync.Mutex
-	waits map[string]*model.Wait   // by job; computed on demand
-	kept  map[int]model.OpenWindow // GPUs of active windows; computed on demand
+	waits map[string]*model.Wait // by job; computed on demand
+	kept  map[int]string         // the open window of each GPU; computed on demand
 	// warned are the warnings of the active placer. counted is the result of Status, computed on
 	// demand.
 	warned  []string

@@ -12,8 +12,6 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/nomad-pal/nomad-pal/pal/queue"
-	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
@@ -101,31 +99,6 @@ func TestWindowsOfJobThatNeverStarts(t *testing.T) {
 	})
 }
 
-// A gang that waits for its turn is told that it would get the GPUs that an open window reserves for
-// it. The other GPUs are not kept from it.
-func TestReservedFirst(t *testing.T) {
-	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) {
-		c.Queue.Order, c.Queue.Backfill = queue.FIFO, queue.BackfillNone
-		c.Windows = []window.Window{{Name: "paper", Start: time.Now(), Duration: 9 * time.Hour, Nodes: []string{"*-2"}, For: []string{"vision"}}}
-	}}, func(w *bed.World) {
-		w.AddNodes(3, 4)
-		w.StartPlacer()
-		for _, gpus := range []int{4, 8} { // the second gang waits for the first
-			w.Submit(bed.Gang{Name: fmt.Sprint("gpus-", gpus), GPUs: 4, Members: gpus / 4, Runs: time.Hour})
-			w.RunFor(10 * time.Second)
-		}
-		w.Submit(bed.Gang{Name: "mine", Namespace: "vision", GPUs: 2, Runs: time.Hour})
-		w.RunFor(10 * time.Second)
-		e, err := snapshot(w).Explain(w.T.Context(), cluster.JobKey{Namespace: "vision", ID: "mine"})
-		if err != nil || e.Decision == nil || e.Decision.Chosen == nil {
-			w.T.Fatalf("%v: %+v", err, e)
-		}
-		if d := e.Decision; !strings.HasSuffix(d.Chosen.Members[0].Node, "-2") || e.WaitsFor.Kind != reason.Order || d.Candidates.Kept != 0 || d.Candidates.Free != 8 {
-			w.T.Errorf("explained on %+v, of %+v", d.Chosen.Members, d.Candidates)
-		}
-	})
-}
-
 // A gang that could run beside a window, but not now, is told which GPUs the window reserves.
 func TestWindowKeepsSome(t *testing.T) {
 	var times string
@@ -198,23 +171,14 @@ func TestHoldersBesideWindow(t *testing.T) {
 	})
 }
 
-// A service does not end by itself: explain predicts no end for it, and shows the windows that open
-// on its GPUs.
+// A service does not end by itself, so it starts only on GPUs that no window reserves soon.
 func TestServiceBesideWindows(t *testing.T) {
-	var from time.Time
 	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) {
-		from = time.Now().Truncate(time.Minute).Add(2 * time.Hour)
+		from := time.Now().Truncate(time.Minute).Add(2 * time.Hour)
 		c.Windows = []window.Window{{Name: "kernel", Start: from, Duration: time.Hour, Nodes: []string{"*-0"}}}
 	}}, func(w *bed.World) {
 		w.AddNodes(1, 4)
 		w.StartPlacer()
-		moment := func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 MST") }
-		w.Submit(bed.Gang{Name: "early", GPUs: 2, Service: true})
-		w.ExpectRunning("early", 10*time.Second)
-		want := fmt.Sprintf("window kernel reserves the nodes of 2 of the job's GPUs from %s to %s, but a service does not end by itself, so only a drain of the nodes moves the job", moment(from), moment(from.Add(time.Hour)))
-		if e := explained(w, "early"); !slices.Contains(said(e.Leaving), want) {
-			w.T.Errorf("it runs: %q, want %q", e.Leaving, want)
-		}
 		w.RunFor(time.Hour)
 		w.Submit(bed.Gang{Name: "late", GPUs: 2, Service: true})
 		w.RunFor(10 * time.Second)
@@ -312,21 +276,6 @@ func TestWindowsAreNotChosen(t *testing.T) {
 			}
 		}
 	})
-}
-
-// A window names nobody in a namespace that the user cannot see. Only operators see a job that the
-// window names in all namespaces.
-func TestWindowNamesNoOthers(t *testing.T) {
-	t.Parallel()
-	sees := func(namespace string) bool { return namespace == "research" || namespace == "*" }
-	whom := []string{"hidden", "hidden/secret", "research/mine", "*/secret", "r*/secret", "*"}
-	for operator, want := range map[bool][]string{
-		false: {"others", "research/mine", "*"}, true: {"others", "research/mine", "*/secret", "*"},
-	} {
-		if got := (query.GPU{Window: "w", WindowFor: whom}).RedactedFor(sees, func() bool { return operator }).WindowFor; !slices.Equal(got, want) {
-			t.Errorf("operator %v: %q, want %q", operator, got, want)
-		}
-	}
 }
 
 // A window does not make a job accept outliers, so explain and plan offer no change with which the

@@ -26,7 +26,6 @@ import (
 	"github.com/hashicorp/cronexpr"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
-	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
 // Window is a time in which nodes are kept free for maintenance, or reserved for some jobs. A
@@ -130,19 +129,6 @@ func (w Window) At(now time.Time) (from, to time.Time, ok bool) {
 
 // clockChange is longer than any change of a time zone's clocks.
 const clockChange = 3 * time.Hour
-
-// Over returns the reason why the window will not occur again. Over returns "" if the window is
-// active or will occur again. The caller must have checked the window.
-func (w Window) Over(now time.Time) string {
-	_, to, ok := w.At(now)
-	switch {
-	case ok:
-		return ""
-	case w.Cron != "":
-		return fmt.Sprintf("%q never occurs", w.Cron)
-	}
-	return "it ended on " + reason.Moment(to)
-}
 
 // Holds reports whether the window selects the node.
 func (w Window) Holds(n Node) bool {

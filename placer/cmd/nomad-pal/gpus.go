@@ -181,7 +181,7 @@ func gpuState(g query.GPU) painted {
 		p.style = green
 	}
 	if g.Window != "" {
-		p = painted{yellow, p.text + ", kept by window " + g.Keeper()}
+		p = painted{yellow, p.text + ", kept by window " + g.Window}
 	}
 	if g.Degraded != "" && g.State != model.GPUUnhealthy {
 		p = painted{yellow, p.text + ", degraded: " + oneLine(g.Degraded)}

@@ -26,7 +26,7 @@ var helpStatus = help("status [options]", `
 Shows how many GPUs exist and how many are free, the GPUs that tenants hold and the GPU
 hours that they have used, and every job with GPUs that has not ended: its state, how long it has run, on how many
 nodes, when it is expected to end and, if it waits, the reason. Active maintenance
-windows and reservations are shown with the GPUs that they keep, and for whom. If the agent
+windows and reservations are shown with the GPUs that they keep. If the agent
 keeps a history, status shows how much longer the same jobs take on slow GPUs (class 4 or
 slower) than on fast ones (class 1), once there are ten runs of either kind in 90 days. With
 -namespace, shows only the jobs of that namespace. An array (a parameterized job and its
@@ -46,8 +46,8 @@ Status Options:
 // overview is the JSON object that `nomad-pal status -json` prints.
 type overview struct {
 	gpuCounts
-	// Windows counts, for each active window, the GPUs that the window reserves. A key describes a
-	// window: its end, and who may use the GPUs.
+	// Windows counts, for each active window, the GPUs that the window reserves. A key is the
+	// window's name with its end.
 	Windows map[string]int `json:"windows,omitempty"`
 	// Profile is the version of the profile in force; 0 if there is none, or if the token cannot
 	// read it.
@@ -112,7 +112,7 @@ func keptByWindows(gpus []query.GPU) map[string]int {
 	n := map[string]int{}
 	for _, g := range gpus {
 		if g.Window != "" {
-			n[g.Keeper()]++
+			n[g.Window]++
 		}
 	}
 	return n

@@ -14,9 +14,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
-	"github.com/nomad-pal/nomad-pal/placer/window"
 )
 
 // An author has purged hundreds of jobs. Nomad is slow to remove the records of their decisions,
@@ -139,44 +137,30 @@ func TestHeldBeforeTheStart(t *testing.T) {
 	}
 }
 
-// While a start waits for an answer of Nomad, an operator puts one of its GPUs in quarantine, or a
-// window begins. The start is not sent.
+// While a start waits for an answer of Nomad, an operator puts one of its GPUs in quarantine. The
+// start is not sent.
 func TestKeptFromTheStart(t *testing.T) {
 	for _, slow := range []string{"GET /v1/job/gang/submission", "PUT /v1/job/gang/plan"} {
-		for _, what := range []string{"quarantine", "window"} {
-			t.Run(what+" "+slow, func(t *testing.T) {
-				opens := time.Date(2000, 1, 1, 0, 0, 2, 0, time.UTC)
-				Run(t, Options{Seed: 1, Placer: func(c *model.Config) {
-					if what == "window" {
-						c.Windows = []window.Window{{Name: "w", Start: opens, Duration: time.Hour}}
-					}
-				}}, func(w *World) {
-					w.AddNodes(1, 2)
-					p := w.StartPlacer()
-					w.RunFor(time.Second)
-					w.Nomad.Fail(p.Name, slow, nomadtest.Slow, 1)
-					runs := time.Minute
-					if what == "window" {
-						runs = 100 * time.Millisecond // so the queue expects the gang to end before the window
-					}
-					w.Submit(Gang{Name: "gang", Members: 2, Runs: runs, Change: func(j *api.Job) {
-						j.Meta = map[string]string{"pal_duration": runs.String()}
-						j.TaskGroups[0].Tasks[0].Resources.Cores = new(1) // makes the placer request a dry run
-					}})
-					w.Expect("the placer waits for Nomad", 3*time.Second, func() bool { return w.Nomad.Faults()["slow"] > 0 })
-					if what == "quarantine" {
-						if err := placer.PutInQuarantine(w.T.Context(), w.client(), time.Hour, "fan", "GPU-0-1"); err != nil {
-							t.Fatal(err)
-						}
-						p.Reread()
-					}
-					w.RunFor(time.Minute)
-					if log := w.log.String(); !strings.Contains(log, "not started: job=gang") || strings.Contains(log, "registered: job=gang") {
-						t.Errorf("nothing was sent for the gang, but the log is\n%s", log)
-					}
-				})
+		t.Run(slow, func(t *testing.T) {
+			Run(t, Options{Seed: 1}, func(w *World) {
+				w.AddNodes(1, 2)
+				p := w.StartPlacer()
+				w.RunFor(time.Second)
+				w.Nomad.Fail(p.Name, slow, nomadtest.Slow, 1)
+				w.Submit(Gang{Name: "gang", Members: 2, Runs: time.Minute, Change: func(j *api.Job) {
+					j.TaskGroups[0].Tasks[0].Resources.Cores = new(1) // makes the placer request a dry run
+				}})
+				w.Expect("the placer waits for Nomad", 3*time.Second, func() bool { return w.Nomad.Faults()["slow"] > 0 })
+				if err := placer.PutInQuarantine(w.T.Context(), w.client(), time.Hour, "fan", "GPU-0-1"); err != nil {
+					t.Fatal(err)
+				}
+				p.Reread()
+				w.RunFor(time.Minute)
+				if log := w.log.String(); !strings.Contains(log, "not started: job=gang") || strings.Contains(log, "registered: job=gang") {
+					t.Errorf("nothing was sent for the gang, but the log is\n%s", log)
+				}
 			})
-		}
+		})
 	}
 }
 
