@@ -33,7 +33,7 @@ var recordFlag = flag.String("record", "", "file to write the plugin's values to
 const (
 	theirValues  = "testdata/values-nomad-device-nvidia.txt"
 	ourValues    = "testdata/values-nomad-device-pal.txt"
-	migrationDoc = "../../docs/tasks/plugin.md"
+	migrationDoc = "../../docs/reference/plugin-differences.md"
 )
 
 // incumbentAttributes are the attributes of nomad-device-nvidia.
