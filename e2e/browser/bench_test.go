@@ -32,13 +32,13 @@ func TestPageFigures(t *testing.T) {
 	busy(t, w, 40)
 	time.Sleep(30 * time.Second)
 	idle := w.memory(t, "VmRSS")
-	first := alone(t, browser, w.url, "")
+	first := open(t, browser, w.url, "")
 	first.drawn()
 	cold := is[float64](first, `performance.getEntriesByName("map drawn")[0].startTime`)
 	var draws, blocks, tasks []float64
 	bytes, elements := 0, 0
 	for range runs {
-		p := alone(t, browser, w.url, "#/nothing")
+		p := open(t, browser, w.url, "#/nothing")
 		p.run(chromedp.Navigate("about:blank"))
 		p.received()
 		tasks = append(tasks, p.longestTask(func() { p.load(""); p.drawn() }))

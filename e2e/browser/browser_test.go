@@ -65,16 +65,6 @@ func open(t *testing.T, browser context.Context, url, route string) *tab {
 	return p
 }
 
-// alone is like open, in a browser without shared workers, so that the bytes of the event stream
-// count as the tab's.
-func alone(t *testing.T, browser context.Context, url, route string) *tab {
-	t.Helper()
-	p := newTab(t, browser, url)
-	p.run(chromedp.ActionFunc(func(ctx context.Context) error { return addScript(ctx, "delete self.SharedWorker") }))
-	p.load(route)
-	return p
-}
-
 func newTab(t *testing.T, browser context.Context, url string) *tab {
 	p := &tab{t: t, url: url}
 	ctx, cancel := chromedp.NewContext(browser)
@@ -147,7 +137,7 @@ func (p *tab) shows(texts ...string) {
 
 func (p *tab) drawn() {
 	p.t.Helper()
-	p.waits("the map is drawn", `document.querySelector("[data-drawn]")`)
+	p.waits("the map is drawn", `document.querySelector(".map .node, .map .rack")`)
 }
 
 // clicks clicks an element as soon as it exists: lists are redrawn when

@@ -52,14 +52,14 @@ func clusterStates() []clusterState {
 		}
 	}
 	return []clusterState{
-		{"idle", func(*testing.T, *world) {}, calm(0), []string{"0\u2009%", "no GPU is in use", "the queue is empty", "no job is stuck", "all are healthy"}, false, nil},
+		{"idle", func(*testing.T, *world) {}, calm(0), []string{"0 of 32", "no GPU is in use", "the queue is empty", "all GPUs and nodes are healthy, no job is stuck"}, false, nil},
 		{"full", func(t *testing.T, w *world) {
 			runs(t, w, eight("llama-sft", 2), eight("whisper-large", 2))
 			w.submit(t, eight("pretrain-wide", 4), eight("gpt-neo-repro", 2))
 		}, func(step float64) (int, int, map[string]any) {
 			wait := 1 + int(step)/40
 			return 32, wait, sample(32, 0, 16+16*wait)
-		}, []string{"100\u2009%", "32 of 32 GPUs", "on 32 GPUs", "48 GPUs; next: ", "all are healthy"}, false, func(p *tab) {
+		}, []string{"32 of 32", "100\u2009%", "48 GPUs · the longest: pretrain-wide, submitted ", "all GPUs and nodes are healthy"}, false, func(p *tab) {
 			p.waits("jobs of class A are not listed with GPUs that are slow for class B",
 				`[...document.querySelectorAll("main li")].some(e => e.innerText.includes("for class B") && !e.innerText.includes("is on it"))`)
 			p.goTo("#/job/default/pretrain-wide")
@@ -70,22 +70,24 @@ func clusterStates() []clusterState {
 			for _, g := range measuredNode(1).NodeResources.Devices[0].Instances {
 				w.nomad.SetHealth(false, g.ID)
 			}
+			w.nomad.SetEligible(measuredNode(3).ID, false)
 		}, func(step float64) (int, int, map[string]any) {
 			return 8, 0, sample(8, int(step)/44*8, 0)
-		}, []string{"8 of 32 GPUs", "8 unhealthy", "gpu-00001 8 GPUs", "XID 79", "gpu-00002 GPU 5", "the queue is empty"}, false, func(p *tab) {
+		}, []string{"8 of 32", "8 GPUs unhealthy · 1 node away", "gpu-00001 8 GPUs", "XID 79", "gpu-00002 GPU 5", "the queue is empty"}, false, func(p *tab) {
 			p.waits("what failed names the node once", `[...document.querySelectorAll("section")].find(e => e.innerText.startsWith("What failed")).querySelectorAll("li").length === 1`)
 			p.goTo("#/node/gpu-00002")
 			p.shows("outlier for class B")
 			p.goTo("#/failures")
+			p.shows("Nodes away", "gpu-00003", "the node is not eligible for scheduling")
 			p.waits("each table has one row for what all GPUs of the node have", `[...document.querySelectorAll("tr")].filter(e => e.innerText.includes("8 GPUs") && e.innerText.includes("XID 79")).length === 2`)
 			p.waits("the outlier's score stands out", `document.querySelector("main td strong")?.innerText === "1.76"`)
 			p.waits("no event repeats its node", `!document.querySelector("main").innerText.includes("on node gpu-00001")`)
 		}},
 		{"no-placer", func(t *testing.T, w *world) { runs(t, w, eight("llama-sft", 2)) }, calm(16),
-			[]string{"No placer has been active since", "until a placer is active, no job with a gate starts", "16 of 32 GPUs", "not known without a placer"}, true, func(p *tab) {
+			[]string{"No placer has been active since", "until a placer is active, no job with a gate starts", "16 of 32", "not known without a placer"}, true, func(p *tab) {
 				p.waits("the header says so", `document.getElementById("state").innerText.startsWith("No placer")`)
 				p.waits("the charts show the time of their last figures", `[...document.querySelectorAll(".keys")].filter(e => /at \d\d:\d\d/.test(e.innerText)).length === 2`)
-				for _, text := range []string{"no GPU is in use", "the queue is empty", "no job is stuck", "Nobody waits"} {
+				for _, text := range []string{"no GPU is in use", "the queue is empty", "Nobody waits"} {
 					p.waits("nothing says "+text, "!document.body.innerText.includes("+quoted(text)+")")
 				}
 			}},
@@ -94,9 +96,9 @@ func clusterStates() []clusterState {
 			broken := eight("broken-loader", 1)
 			broken.GPUs, broken.Runs, broken.Exit = 2, time.Second, 1
 			w.submit(t, broken, bed.Gang{Name: "too-wide", Members: 1, GPUs: 16})
-		}, calm(8), []string{"1 unschedulable · 1 failed", "broken-loader", "too-wide", "the queue is empty", "all are healthy"}, false, func(p *tab) {
-			p.goTo("#/failures")
-			p.shows("the job itself")
+		}, calm(8), []string{"1 job unschedulable · 1 job failed", "broken-loader", "too-wide", "the queue is empty"}, false, func(p *tab) {
+			p.clicks(`a.tile[href="#/failures"]`)
+			p.shows("the job itself", "Jobs that do not run", "no node has that many")
 		}},
 	}
 }
@@ -123,7 +125,7 @@ func TestStatesOfClusters(t *testing.T) {
 			p := open(t, browser, front(t, w, answers, nil), "")
 			p.run(emulation.SetDeviceMetricsOverride(1440, 900, 1, false))
 			p.drawn()
-			for _, text := range append(c.says, "of 32 GPUs", "Allocation") {
+			for _, text := range append(c.says, " of 32", "Allocation") {
 				p.waits(text+" is seen", fmt.Sprintf(`[...document.querySelectorAll("main *, #idle")].some(e => e.innerText?.includes(%s) && e.getBoundingClientRect().bottom <= innerHeight)`, quoted(text)))
 			}
 			p.checked()

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"net/http"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -20,28 +19,18 @@ import (
 )
 
 const (
-	// deltasKept is how many changes are kept for pages that reconnect, enough for at least half a
-	// minute. A page that was away for longer gets the whole state.
-	deltasKept = 32
 	// slowReader is the time limit for writing a message to a page; a slower page is disconnected.
 	slowReader = 15 * time.Second
 	// aliveEvery is the interval of keep-alive messages.
 	aliveEvery = 10 * time.Second
 )
 
-// serveStream serves GET /v1/stream?version=<version>: server-sent events with the state of the
-// cluster, and then with each change, for a web page.
+// serveStream serves GET /v1/stream: server-sent events with the racks of the cluster, and then with
+// each rack that changes, for a web page. The event "state" follows them: see [state].
 //
-// A message is the whole state or, with "from", the difference from the state of that version. The
-// agent makes a message once for all pages. If the token of a page cannot read
-// nodes, the messages to this page contain no GPUs; they only tell the page when to read its
-// lists again.
+// The agent makes the message of a rack once for all pages. If the token of a page cannot read nodes,
+// the page gets no racks; the state only tells it when to read its lists again.
 func (s *server) serveStream(w http.ResponseWriter, r *http.Request) {
-	version, err := strconv.ParseUint(r.URL.Query().Get("version"), 10, 64)
-	if err != nil && r.URL.Query().Get("version") != "" {
-		http.Error(w, "version is not a number", http.StatusBadRequest)
-		return
-	}
 	c, ok := s.judged(w, r, (*caller).readsNodesOrJobs)
 	if !ok {
 		return
@@ -56,19 +45,20 @@ func (s *server) serveStream(w http.ResponseWriter, r *http.Request) {
 	over, tick, heard := time.NewTimer(followFor), time.NewTicker(snapshotAge), time.Now()
 	defer over.Stop()
 	defer tick.Stop()
-	// Send the latest snapshot at once, although it may be old.
-	if snapshot := s.snapshots.latest(); snapshot != nil {
-		var messages []message
-		if messages, version = s.pages.after(snapshot, version, nodes); send(w, messages) != nil {
-			return
-		}
-	}
+	var sent shown
+	next := s.snapshots.latest() // at once, although it may be old
 	for {
 		var messages []message
-		if snapshot, err := s.snapshots.get(r.Context()); err != nil {
+		var err error
+		if next == nil {
+			next, err = s.snapshots.get(r.Context())
+		}
+		if err != nil {
 			messages = []message{newMessage("trouble", map[string]string{"trouble": publicError(err)})}
 		} else {
-			messages, version = s.pages.after(snapshot, version, nodes)
+			now := s.pages.of(next)
+			messages = now.since(sent, nodes)
+			sent = now
 		}
 		if time.Since(heard) > aliveEvery && len(messages) == 0 {
 			messages = []message{alive}
@@ -78,6 +68,7 @@ func (s *server) serveStream(w http.ResponseWriter, r *http.Request) {
 				return // the page is gone, or too slow
 			}
 		}
+		next = nil
 		select {
 		case <-tick.C:
 		case <-over.C:
@@ -113,109 +104,74 @@ func send(w http.ResponseWriter, ms []message) error {
 	return c.Flush()
 }
 
-// pages is the state that the stream sends to all pages, with its last changes.
-type pages struct {
-	mu      sync.Mutex
-	of      *query.Snapshot
-	version uint64
-	racks   []byte // in JSON
-	cells   []query.Cell
-	jobs    uint64 // incremented when queue changes
-	queue   uint64 // see hashOf
-	deltas  []delta
-	whole   *delta // built on demand
+// shown is what a page shows: a message for each rack, and a hash of its lists (see [hashOf]).
+type shown struct {
+	racks []message
+	lists string
 }
 
-// delta is a change of the state, or the whole state (from is 0). m has the message for pages that
-// may not read nodes, and the message for pages that may.
-type delta struct {
-	from, to uint64
-	m        [2]message
+// rackMessage is a rack, and its place in the list of racks.
+type rackMessage struct {
+	At int `json:"at"`
+	query.MapRack
 }
 
-// state is the content of a message. Without From, Cells has the cells of all GPUs. With From, Cells
-// has the index of each changed cell, followed by the cell's new value.
+// state follows the racks that have changed. Racks is their number, or nil if the caller may not
+// read nodes. A page reads its lists again if Lists differs.
 type state struct {
-	Version uint64          `json:"version"`
-	From    uint64          `json:"from,omitempty"`
-	Jobs    uint64          `json:"jobs"`
-	Racks   json.RawMessage `json:"racks,omitempty"`
-	Cells   []int           `json:"cells,omitempty"`
+	Racks *int   `json:"racks,omitempty"`
+	Lists string `json:"lists"`
 }
 
-func newDelta(s state) delta {
-	hidden := s
-	hidden.Racks, hidden.Cells = nil, nil
-	return delta{s.From, s.Version, [2]message{newMessage("state", hidden), newMessage("state", s)}}
-}
-
-// after returns the messages that bring a page from its version to the current version, and the
-// current version (to).
-func (p *pages) after(now *query.Snapshot, version uint64, nodes bool) (ms []message, to uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.of != now {
-		p.advance(now.Map(), hashOf(now.Jobs(), now.Model().Failures, now.Ailing()))
-		p.of = now
-	}
-	which := 0
+// since returns the messages for a page that has got the given messages.
+func (now shown) since(sent shown, nodes bool) (ms []message) {
+	is := state{Lists: now.lists}
+	same := now.lists == sent.lists
 	if nodes {
-		which = 1
-	}
-	if version == p.version {
-		return nil, version
-	}
-	if i := slices.IndexFunc(p.deltas, func(d delta) bool { return d.from == version }); i >= 0 {
-		for _, d := range p.deltas[i:] {
-			ms = append(ms, d.m[which])
-		}
-		return ms, p.version
-	}
-	if p.whole == nil {
-		cells := make([]int, len(p.cells))
-		for i, c := range p.cells {
-			cells[i] = int(c)
-		}
-		d := newDelta(state{Version: p.version, Jobs: p.jobs, Racks: p.racks, Cells: cells})
-		p.whole = &d
-	}
-	return []message{p.whole.m[which]}, p.version
-}
-
-// advance makes m and queue (see [hashOf]) the current state, and stores the change.
-func (p *pages) advance(m *query.Map, queue uint64) {
-	racks, err := json.Marshal(m.Racks)
-	if err != nil {
-		panic(err) // impossible: racks have only names and numbers
-	}
-	same := p.version != 0 && bytes.Equal(racks, p.racks)
-	var changed []int
-	if same {
-		for i, c := range m.Cells {
-			if c != p.cells[i] {
-				changed = append(changed, i, int(c))
+		n := len(now.racks)
+		is.Racks = &n
+		same = same && n == len(sent.racks)
+		for i, m := range now.racks {
+			if i >= len(sent.racks) || !bytes.Equal(m, sent.racks[i]) {
+				ms = append(ms, m)
 			}
 		}
 	}
-	if same && len(changed) == 0 && queue == p.queue {
-		return
+	if len(ms) == 0 && same {
+		return nil
 	}
-	if queue != p.queue {
-		p.jobs++
+	return append(ms, newMessage("state", is))
+}
+
+// pages makes the messages of the latest snapshot once for all pages.
+type pages struct {
+	mu     sync.Mutex
+	latest *query.Snapshot
+	shown  shown
+}
+
+func (p *pages) of(now *query.Snapshot) shown {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.latest == now {
+		return p.shown
 	}
-	was := p.version
-	// The version contains the time. Versions of earlier agents are therefore smaller, and a page
-	// with such a version gets the whole state.
-	p.version = max(was+1, uint64(time.Now().UnixMilli()))
-	p.racks, p.cells, p.queue, p.whole = racks, m.Cells, queue, nil
-	if !same || len(changed) > len(p.cells)/2 { // the whole state is shorter
-		p.deltas = nil
-		return
+	p.shown = p.shown.with(now.Map(), hashOf(now.Jobs(), now.Model().Failures, now.Ailing()))
+	p.latest = now
+	return p.shown
+}
+
+// with returns the messages about racks and lists, and keeps those messages that stay the same.
+func (was shown) with(racks []query.MapRack, lists uint64) shown {
+	is := shown{lists: strconv.FormatUint(lists, 16)}
+	for i, r := range racks {
+		m := newMessage("rack", rackMessage{i, r})
+		if i < len(was.racks) && bytes.Equal(m, was.racks[i]) {
+			m = was.racks[i]
+		}
+		is.racks = append(is.racks, m)
 	}
-	if len(p.deltas) == deltasKept {
-		p.deltas = slices.Delete(p.deltas, 0, 1)
-	}
-	p.deltas = append(p.deltas, newDelta(state{Version: p.version, From: was, Jobs: p.jobs, Cells: changed}))
+	return is
 }
 
 // hashOf returns a hash of what the page shows about jobs, failures and ailing GPUs. Expected

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
@@ -30,111 +31,103 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// shown is the state of the page after the messages that it has got.
-type shown struct {
-	Version, Jobs uint64
-	Racks         []query.MapRack
-	Cells         []query.Cell
+// reader is a page: what it has got, and what it shows.
+type reader struct {
+	sent  shown
+	racks []query.MapRack
+	lists string
 }
 
-func (s *shown) take(t *testing.T, text []byte) {
+// take shows messages, as the page's script does.
+func (p *reader) take(t *testing.T, text []byte) {
 	t.Helper()
 	for part := range bytes.SplitSeq(bytes.TrimSpace(text), []byte("\n\n")) {
-		data, ok := bytes.CutPrefix(part, []byte("event: state\ndata: "))
-		if !ok {
-			continue
-		}
-		var m struct {
-			Version, From, Jobs uint64
-			Racks               []query.MapRack
-			Cells               []int
-		}
-		if err := json.Unmarshal(data, &m); err != nil {
-			t.Fatalf("%s: %v", data, err)
-		}
-		if m.From != 0 && m.From != s.Version {
-			t.Fatalf("a change from version %d at %d", m.From, s.Version)
-		}
-		if s.Version, s.Jobs = m.Version, m.Jobs; m.Racks != nil {
-			s.Racks, s.Cells = m.Racks, nil
-			for _, c := range m.Cells {
-				s.Cells = append(s.Cells, query.Cell(c))
+		event, data, _ := bytes.Cut(bytes.TrimPrefix(part, []byte("event: ")), []byte("\ndata: "))
+		var rack rackMessage
+		var is state
+		switch string(event) {
+		case "rack":
+			if err := json.Unmarshal(data, &rack); err != nil {
+				t.Fatalf("%s: %v", data, err)
 			}
-		} else {
-			for two := range slices.Chunk(m.Cells, 2) {
-				s.Cells[two[0]] = query.Cell(two[1])
+			p.racks = append(p.racks, make([]query.MapRack, max(0, rack.At+1-len(p.racks)))...)
+			p.racks[rack.At] = rack.MapRack
+		case "state":
+			if err := json.Unmarshal(data, &is); err != nil {
+				t.Fatalf("%s: %v", data, err)
+			}
+			if p.lists = is.Lists; is.Racks != nil {
+				p.racks = p.racks[:*is.Racks]
 			}
 		}
 	}
 }
 
-func randomMap(r *rand.Rand, racks int) *query.Map {
-	m := &query.Map{}
-	for i := range racks {
-		m.Racks = append(m.Racks, query.MapRack{Name: fmt.Sprint("r", i), Datacenter: "dc1", Nodes: []query.MapNode{{Name: fmt.Sprint("n", i), GPUs: 8}}})
+func randomRacks(r *rand.Rand, n int) (racks []query.MapRack) {
+	for i := range n {
+		node := query.MapNode{Name: fmt.Sprint("n", i)}
 		for range 8 {
-			m.Cells = append(m.Cells, query.Cell(r.Uint32()))
+			node.Cells = append(node.Cells, query.Cell(r.Uint32()))
 		}
+		racks = append(racks, query.MapRack{Name: fmt.Sprint("r", i), Datacenter: "dc1", Nodes: []query.MapNode{node}})
 	}
-	return m
+	return racks
 }
 
-// messages returns the messages that update a page of a version.
-func (p *pages) messages(version uint64, nodes bool) []byte {
-	ms, _ := p.after(p.of, version, nodes)
-	var out []byte
-	for _, m := range ms {
-		out = append(out, m...)
-	}
-	return out
-}
-
-// However the cluster changes and however long a page was away, the page gets the current state
-// from the messages. A caller who may not read nodes gets none. The agent keeps only the last
-// changes.
-func TestStreamRebuildsTheState(t *testing.T) {
+// However the cluster changes and however seldom a page reads, the page gets the current state from
+// the messages: each changed rack once, and nothing without a change. A caller who may not read
+// nodes gets no rack.
+func TestStreamTellsWhatChanged(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
-	var p pages
-	m, jobs := randomMap(r, 4), uint64(1)
-	readers, tenant := make([]shown, 3), uint64(0)
+	racks, lists := randomRacks(r, 4), uint64(1)
+	readers, hidden := make([]reader, 3), shown{}
+	var now shown
 	for step := range 400 {
 		switch n := r.IntN(100); {
-		case n < 1: // other nodes
-			m = randomMap(r, 1+r.IntN(5))
+		case n < 3: // other nodes
+			racks = randomRacks(r, r.IntN(5))
 		case n < 10:
-			jobs++
+			lists++
 		case n < 20: // no change
-		default:
-			m = &query.Map{Racks: m.Racks, Cells: slices.Clone(m.Cells)}
-			for range 1 + r.IntN(3) {
-				m.Cells[r.IntN(len(m.Cells))] = query.Cell(r.Uint32())
+		case len(racks) > 0:
+			changed := r.IntN(len(racks))
+			racks = slices.Clone(racks)
+			racks[changed] = randomRacks(r, changed+1)[changed]
+			if more := now.with(racks, lists).since(now, true); step > 0 && len(now.racks) == len(racks) && now.lists == fmt.Sprintf("%x", lists) && len(more) > 2 {
+				t.Errorf("step %d: %d messages for one rack", step, len(more))
 			}
 		}
-		p.advance(m, jobs)
+		now = now.with(racks, lists)
 		for i := range readers {
 			if r.IntN(1+20*i) != 0 {
-				continue // the page is disconnected
+				continue
 			}
-			s := &readers[i]
-			s.take(t, p.messages(s.Version, true))
-			if d := cmp.Diff(shown{p.version, p.jobs, m.Racks, m.Cells}, *s); d != "" {
-				t.Fatalf("step %d, reader %d (-is +shown):\n%s", step, i, d)
+			p := &readers[i]
+			p.take(t, bytes.Join(asBytes(now.since(p.sent, true)), nil))
+			p.sent = now
+			if d := cmp.Diff(racks, p.racks, cmpopts.EquateEmpty()); d != "" || p.lists != fmt.Sprintf("%x", lists) {
+				t.Fatalf("step %d, reader %d, lists %s (-is +shown):\n%s", step, i, p.lists, d)
 			}
-			if text := p.messages(s.Version, true); len(text) > 0 {
-				t.Fatalf("an up-to-date page gets %s", text)
+			if ms := now.since(p.sent, true); len(ms) > 0 {
+				t.Fatalf("an up-to-date page gets %s", ms)
 			}
 		}
-		text := p.messages(tenant, false)
-		if bytes.Contains(text, []byte("racks")) || bytes.Contains(text, []byte("cells")) {
-			t.Fatalf("a caller without rights gets %s", text)
+		for _, m := range now.since(hidden, false) {
+			if !bytes.HasPrefix(m, []byte("event: state")) || bytes.Contains(m, []byte("racks")) {
+				t.Fatalf("a caller without rights gets %s", m)
+			}
 		}
-		tenant = p.version
-		if len(p.deltas) > deltasKept {
-			t.Fatalf("%d changes are kept", len(p.deltas))
-		}
+		hidden = now
 	}
+}
+
+func asBytes(ms []message) (out [][]byte) {
+	for _, m := range ms {
+		out = append(out, m)
+	}
+	return out
 }
 
 // The page reads its lists again when the hash changes.
@@ -187,19 +180,20 @@ func TestStreamTellsOfReasons(t *testing.T) {
 			w.T.Fatal(err)
 		}
 		var p pages
-		version := uint64(0)
+		var sent shown
 		for _, why := range []string{"dust", "a fan", "a fan"} {
 			if err := placer.PutInQuarantine(w.T.Context(), operator, time.Hour, why, "GPU-0-0"); err != nil {
 				w.T.Fatal(err)
 			}
 			w.RunFor(5 * time.Second)
-			var ms []message
-			if ms, version = p.after(w.Picture(), version, true); len(ms) != 1 {
+			now := p.of(w.Picture())
+			if ms := now.since(sent, true); len(ms) == 0 || len(sent.racks) > 0 && len(ms) != 1 {
 				w.T.Errorf("%s: %d messages", why, len(ms))
 			}
+			sent = now
 		}
 		w.RunFor(time.Minute)
-		if ms, _ := p.after(w.Picture(), version, true); len(ms) > 0 {
+		if ms := p.of(w.Picture()).since(sent, true); len(ms) > 0 {
 			w.T.Errorf("nothing has changed, but the page gets %s", ms[0])
 		}
 	})
@@ -276,7 +270,7 @@ func TestStreamEndpoint(t *testing.T) {
 		}
 		defer resp.Body.Close()
 		text := make([]byte, 0, 4096)
-		for !bytes.Contains(text, []byte("\n\n")) {
+		for !bytes.Contains(text, []byte("event: state\n")) || !bytes.HasSuffix(text, []byte("\n\n")) {
 			n, err := resp.Body.Read(text[len(text):cap(text)])
 			if text = text[:len(text)+n]; err != nil {
 				break
@@ -285,19 +279,19 @@ func TestStreamEndpoint(t *testing.T) {
 		return string(text), resp.StatusCode
 	}
 	text, status := first(agentsToken)
-	var s shown
-	s.take(t, []byte(text))
-	if status != http.StatusOK || len(s.Cells) != 3 || s.Racks[0].Nodes[0].Name != "one" || s.Cells[0]&query.CellAllocated == 0 || s.Cells[1]&query.CellAllocated != 0 {
-		t.Errorf("an operator: %d %+v of %s", status, s, text)
+	var p reader
+	p.take(t, []byte(text))
+	if len(p.racks) != 1 {
+		t.Fatalf("an operator: %d %s", status, text)
+	}
+	if n := p.racks[0].Nodes[0]; n.Name != "one" || len(n.Cells) != 3 || n.Cells[0]&query.CellAllocated == 0 || n.Cells[1]&query.CellAllocated != 0 {
+		t.Errorf("an operator: %d %+v", status, n)
 	}
 	if text, status := first("alice"); status != http.StatusOK || strings.Contains(text, "one") || strings.Contains(text, "cells") {
 		t.Errorf("alice: %d %s", status, text)
 	}
 	if text, status := first("nobody"); status != http.StatusForbidden {
 		t.Errorf("nobody: %d %s", status, text)
-	}
-	if status, _ := r.send(http.MethodGet, "/v1/stream?version=x", agentsToken, ""); status != http.StatusBadRequest {
-		t.Errorf("an invalid version: %d", status)
 	}
 }
 

@@ -292,7 +292,7 @@ func GPUName(id, node string, index *int, length int) string {
 	return fmt.Sprintf("%s:%d%s", node, *index, strings.TrimPrefix(id, attr.GPUOf(id)))
 }
 
-// Cell is a GPU on a [Map]. Each application class has three bits with its variability class,
+// Cell is a GPU on the page's map. Each application class has three bits with its variability class,
 // starting with [pal.ClassA] in the lowest bits (0: not measured, 7: class 7 or slower). The
 // constants below describe the other bits.
 type Cell uint16
@@ -309,13 +309,6 @@ const (
 
 var outOfService = map[model.GPUState]Cell{model.GPUUnhealthy: CellUnhealthy, model.GPUQuarantined: CellQuarantined, model.GPUUnavailable: CellUnavailable}
 
-// Map is the cluster as the web page draws it.
-type Map struct {
-	Racks []MapRack
-	// Cells are the GPUs, rack by rack and node by node.
-	Cells []Cell
-}
-
 // MapRack is a rack. Nodes without a known rack form groups of at most [mapRackNodes], each named
 // after its first node.
 type MapRack struct {
@@ -324,19 +317,21 @@ type MapRack struct {
 	Nodes      []MapNode `json:"nodes"`
 }
 
-// MapNode is a node with the number of its GPUs. Names are unique: if several nodes have the same
-// name, all but the first have the beginning of their id appended.
+// MapNode is a node with its GPUs. Names are unique: if several nodes have the same name, all but the
+// first have the beginning of their id appended.
 type MapNode struct {
 	Name string `json:"name"`
-	GPUs int    `json:"gpus"`
+	// Away is why Nomad places nothing on the node, for example because the node is down.
+	Away  string `json:"away,omitempty"`
+	Cells []Cell `json:"cells"`
 	// Indexes are nvidia-smi's numbers of the GPUs, or empty if the number of a GPU is unknown.
 	Indexes []int `json:"indexes,omitempty"`
 }
 
 const mapRackNodes = 32
 
-// Map returns the cluster as the web page draws it.
-func (s *Snapshot) Map() *Map {
+// Map returns the racks as the web page shows them.
+func (s *Snapshot) Map() []MapRack {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.m.View.Cluster
@@ -350,21 +345,22 @@ func (s *Snapshot) Map() *Map {
 		x, y := c.Node(a), c.Node(b)
 		return cmp.Or(cmp.Compare(x.Datacenter, y.Datacenter), cmp.Compare(x.Rack, y.Rack), cmp.Compare(x.Name, y.Name), cmp.Compare(x.ID, y.ID))
 	})
-	m := &Map{Racks: []MapRack{}, Cells: make([]Cell, 0, c.NumGPUs())}
-	last := "" // the rack of the last entry of m.Racks
+	var racks []MapRack
+	last := "" // the rack of the last entry of racks
 	for _, n := range order {
 		node, mine := c.Node(n), s.order(gpus[n])
-		if r := len(m.Racks) - 1; r < 0 || m.Racks[r].Datacenter != node.Datacenter || last != node.Rack || node.Rack == "" && len(m.Racks[r].Nodes) == mapRackNodes {
-			m.Racks = append(m.Racks, MapRack{Name: cmp.Or(node.Rack, "no rack ("+unique[n]+" …)"), Datacenter: node.Datacenter})
+		if r := len(racks) - 1; r < 0 || racks[r].Datacenter != node.Datacenter || last != node.Rack || node.Rack == "" && len(racks[r].Nodes) == mapRackNodes {
+			racks = append(racks, MapRack{Name: cmp.Or(node.Rack, "no rack ("+unique[n]+" …)"), Datacenter: node.Datacenter})
 			last = node.Rack
 		}
-		r := &m.Racks[len(m.Racks)-1]
-		r.Nodes = append(r.Nodes, MapNode{unique[n], len(mine), s.indexes(mine)})
+		shown := MapNode{Name: unique[n], Away: cluster.NotReady(s.m.View.GPUNode(mine[0])), Indexes: s.indexes(mine)}
 		for _, i := range mine {
-			m.Cells = append(m.Cells, mapCell(c, i, s.m.GPUState(i, s.m.Time)))
+			shown.Cells = append(shown.Cells, mapCell(c, i, s.m.GPUState(i, s.m.Time)))
 		}
+		r := &racks[len(racks)-1]
+		r.Nodes = append(r.Nodes, shown)
 	}
-	return m
+	return racks
 }
 
 // nodeGPUs returns the GPUs of each node.

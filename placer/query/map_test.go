@@ -45,20 +45,21 @@ func TestMap(t *testing.T) {
 		s := snapshot(w)
 		m := s.Map()
 		var racks []string
-		for _, r := range m.Racks {
+		for _, r := range m {
 			racks = append(racks, fmt.Sprintf("%s/%s %d: %s", r.Datacenter, r.Name, len(r.Nodes), r.Nodes[0].Name))
 		}
 		want := []string{"dc1/no rack (n03 …) 32: n03", "dc1/no rack (n35 …) 1: n35", "dc1/a 1: n00 (00000003)", "dc1/b 2: n00"}
 		if d := cmp.Diff(want, racks); d != "" {
 			t.Errorf("racks (-want +got):\n%s", d)
 		}
-		if len(m.Cells) != 72 {
-			t.Fatalf("%d cells", len(m.Cells))
-		}
-		at := 0
-		for _, r := range m.Racks {
+		nodes := 0
+		for _, r := range m {
 			for _, n := range r.Nodes {
-				for i := range n.GPUs {
+				nodes++
+				if n.Away != "" || len(n.Cells) != 2 {
+					t.Errorf("node %+v", n)
+				}
+				for i, c := range n.Cells {
 					found := s.SomeGPUs(query.GPUFilter{Nodes: []string{n.Name}})
 					g := found[i%len(found)]
 					for _, other := range found { // two nodes are named n00
@@ -66,13 +67,14 @@ func TestMap(t *testing.T) {
 							g = other
 						}
 					}
-					c := m.Cells[at]
 					if (c&query.CellAllocated != 0) != (g.Job != "") || (c&query.CellUnhealthy == query.CellUnhealthy) != !g.Healthy || (c&query.CellUnhealthy == query.CellQuarantined) != (g.Quarantine != nil) {
-						t.Errorf("cell %d is %b, GPU %s: %+v", at, c, g.ID, g)
+						t.Errorf("cell %d of node %s is %b, GPU %s: %+v", i, n.Name, c, g.ID, g)
 					}
-					at++
 				}
 			}
+		}
+		if nodes != 36 {
+			t.Errorf("%d nodes", nodes)
 		}
 		trouble := s.SomeGPUs(query.GPUFilter{Trouble: true})
 		if len(trouble) != 2 || trouble[0].ID != "GPU-0-1" || trouble[1].ID != "GPU-1-1" {
@@ -112,7 +114,11 @@ func TestGPUStates(t *testing.T) {
 		if st := p.Status(); st.InTrouble != (model.GPUsInTrouble{Unhealthy: 1, Quarantined: 1}) || st.Allocated != 1 {
 			t.Errorf("counted: %+v, %g allocated", st.InTrouble, st.Allocated)
 		}
-		for i, c := range s.Map().Cells[4:] {
+		away := s.Map()[0].Nodes[1]
+		if away.Away != "the node is not eligible for scheduling" {
+			t.Errorf("the node is away: %q", away.Away)
+		}
+		for i, c := range away.Cells {
 			if c != query.CellUnavailable {
 				t.Errorf("cell %d of the node: %b", i, c)
 			}

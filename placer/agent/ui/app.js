@@ -1,8 +1,8 @@
 // The frame around the pages: routes, the token dialog, the search, and the state of the agent.
-import {$, clock, full, get, h, keepUp, token, when, zone, zones} from "./dom.js";
+import {$, clock, full, get, h, keepUp, rackPath, token, when, zone, zones} from "./dom.js";
 import {cluster, listen, restart, run, setIdle} from "./cluster.js";
 import {failuresPage, gpuPage, gpusPage, nodePage, rackPage, tenantsPage} from "./gpus.js";
-import {jobPage, rackPath} from "./job.js";
+import {jobPage} from "./job.js";
 import {jobsPage} from "./jobs.js";
 import {historyPage, usagePage} from "./history.js";
 import {overview} from "./overview.js";
@@ -10,9 +10,9 @@ import {timelinePage} from "./gantt.js";
 
 const navigate = to => { location.hash = to; };
 const routes = {
-  "": () => overview(navigate), gpus: () => gpusPage(navigate),
+  "": overview, gpus: gpusPage,
   timeline: (_, params) => timelinePage(params, navigate), jobs: (_, params) => jobsPage(params, navigate), failures: failuresPage, history: historyPage, usage: (_, params) => usagePage(params, navigate), tenants: tenantsPage,
-  job: ([namespace, id]) => jobPage(namespace, id, navigate), rack: ([datacenter, name]) => rackPage(datacenter, name, navigate), node: ([name]) => nodePage(name, navigate), gpu: ([id]) => gpuPage(id, navigate),
+  job: ([namespace, id]) => jobPage(namespace, id, navigate), rack: ([datacenter, name]) => rackPage(datacenter, name), node: ([name]) => nodePage(name, navigate), gpu: ([id]) => gpuPage(id, navigate),
 };
 
 // On a narrow screen, a menu button shows the links to pages, the search and the settings.

@@ -47,8 +47,8 @@ function said(all, series) {
 }
 
 // chart draws series over time. A series has a name, of(sample), and a look: "area", "main", "line" or
-// "dash"; right gives it its own axis on the right. The keys above show the values under the pointer,
-// else the last values. Without ratios, the vertical axis has whole numbers, from 0 to at least top.
+// "dash". The keys above show the values under the pointer, else the last values. Without ratios, the
+// vertical axis has whole numbers, from 0 to at least top.
 // how has these fields. In seconds: gap, the longest time between two samples; next, how long a sample
 // counts before a gap; span, the minimum length of the time axis; incrs, the steps between its times.
 // In pixels: half, half of the width of a time; space, the room for a time. say formats a time, and
@@ -83,19 +83,16 @@ export function chart(title, series, {top = 0, ratios, how = minutes} = {}) {
       line: {stroke: style("--line2"), width: 2}, dash: {stroke: soft, width: 1.5, dash: [6, 4]},
     };
     const axis = {stroke: soft, font, grid: {stroke: line, width: 1}, ticks: {show: false}}, zoned = how === minutes ? zone.get() : "UTC";
-    const upright = {size: side, space: 34, values: (_, vs) => vs.map(v => v.toLocaleString("en"))};
     u = new uPlot({
       width: plot.clientWidth || 300, height: plot.clientHeight || 170, legend: {show: false},
-      padding: [8, series.some(one => one.right) ? 0 : side, 0, 0], // so that charts beside each other have equal boxes
+      padding: [8, side, 0, 0],
       ...(zoned && {tzDate: t => uPlot.tzDate(new Date(t * 1000), zoned)}),
       cursor: {drag: {x: false, y: false}, y: false, points: {show: false}, ...(how === minutes && {sync: {key: "day"}})},
       scales: {x: {time: true, range: (_, from, to) => how === minutes ? [from, Math.max(to, from + how.span, Date.now() / 1000)] : [Math.min(from, to - how.span), to]},
-        y: {range: (_, low, high) => ratios ? [Math.min(1, low ?? 1) - .05, Math.max(1, high ?? 1) + .05] : [0, Math.max(1, high * 1.08, top)]},
-        right: {range: (_, low, high) => [0, Math.max(4, high * 1.08)]}},
+        y: {range: (_, low, high) => ratios ? [Math.min(1, low ?? 1) - .05, Math.max(1, high ?? 1) + .05] : [0, Math.max(1, high * 1.08, top)]}},
       axes: [{...axis, grid: {show: false}, size: 22, gap: 4, space: how.space ?? 70, ...(how.incrs && {incrs: how.incrs}), values: (u, ts) => ts.map(t => label(u, t))},
-        {...axis, ...upright, incrs: ratios ? [.05, .1, .2, .5, ...steps] : steps},
-        ...series.some(one => one.right) ? [{...axis, ...upright, incrs: steps, scale: "right", side: 1, grid: {show: false}, stroke: style("--line2")}] : []],
-      series: [{}, ...series.map(one => ({...look[one.look], scale: one.right ? "right" : "y", paths: uPlot.paths.stepped({align: 1}), points: {show: false}}))],
+        {...axis, size: side, space: 34, values: (_, vs) => vs.map(v => v.toLocaleString("en")), incrs: ratios ? [.05, .1, .2, .5, ...steps] : steps}],
+      series: [{}, ...series.map(one => ({...look[one.look], paths: uPlot.paths.stepped({align: 1}), points: {show: false}}))],
       hooks: {setCursor: [v => tell(v.cursor.idx)]},
     }, data, plot);
   }
@@ -120,7 +117,7 @@ export function chart(title, series, {top = 0, ratios, how = minutes} = {}) {
 }
 
 export const allocation = () => chart("GPUs", [{name: "allocated", look: "area", of: x => x.allocated}, {name: "total", look: "dash", of: x => x.gpus}]);
-export const queued = () => chart("Queue", [{name: "GPUs requested", look: "area", of: x => x.requested}, {name: "waiting jobs (right)", look: "line", right: true, of: x => x.waiting}], {top: 4});
+export const queued = () => chart("Queue", [{name: "GPUs requested", look: "area", of: x => x.requested}], {top: 4});
 // byDay charts the usage of each day. Its time axis has at least the given number of days.
 export const byDay = least => chart("GPU hours of each day", [
   {name: "GPU hours used", look: "area", of: x => x.gpu_hours},
@@ -130,17 +127,3 @@ export const daysOf = () => zone.get() === "UTC" || !new Date().getTimezoneOffse
 export const ofDays = usage => usage.map(x => ({...x, at: x.of[0] + "T00:00:00Z"}));
 // since is the note about when the agent's samples begin.
 export const since = all => all.length ? `Since ${when(all[0].at)}: the active agent keeps the last day in memory, one sample a minute.` : "";
-
-// gained returns the GPU hours that placement saved compared with packing, as predicted in the samples; null if
-// nothing was predicted.
-export function gained(all) {
-  let hours = 0, asked = false;
-  all.forEach((x, i) => {
-    if (!x.slowdown_chosen) return;
-    asked = true;
-    const next = all[i + 1] ? Date.parse(all[i + 1].at) : Date.parse(x.at) + 60e3;
-    const span = Math.min(gap * 1000, next - Date.parse(x.at)) / 3600e3;
-    hours += x.slowdown_gpus * (x.slowdown_packed / x.slowdown_chosen - 1) * span;
-  });
-  return asked ? hours : null;
-}

@@ -18,6 +18,13 @@ export function s(tag, attrs = {}, text) {
   return e;
 }
 
+// put replaces what an element contains. The focus stays on the element with the same address or title.
+export function put(host, ...kids) {
+  const at = document.activeElement, key = e => e.getAttribute("href") || e.title, was = host.contains(at) && key(at);
+  host.replaceChildren(...kids.flat(Infinity).filter(Boolean));
+  if (was) [...host.querySelectorAll("a, button")].find(e => key(e) === was)?.focus({preventScroll: true});
+}
+
 // table makes a table; its caption is only for screen readers. A column whose head begins with # holds numbers.
 // groups makes a row above the heads: each entry is a text and the number of columns that it spans.
 export function table(caption, heads, rows, groups = []) {
@@ -54,6 +61,7 @@ export const empty = (...text) => h("p", {className: "soft"}, text);
 // A long name breaks anywhere, so that it makes no table or card wider than the screen.
 export const link = (to, text) => h("a", {href: to, ...(String(text ?? to).length > 40 && {className: "long"})}, text ?? to);
 export const jobLink = j => link(`#/job/${encodeURIComponent(j.namespace)}/${encodeURIComponent(j.job)}`, j.namespace === "default" ? j.job : `${j.namespace}/${j.job}`);
+export const rackPath = r => `#/rack/${encodeURIComponent(r.datacenter)}/${encodeURIComponent(r.name)}`;
 export const nodeLink = name => link(`#/node/${encodeURIComponent(name)}`, name);
 // gpuLink shows a GPU's number on its node if it is known, else its id.
 const places = new Map(), asked = new Set();

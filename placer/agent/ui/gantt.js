@@ -1,6 +1,6 @@
 // Which job had which GPU when: a Gantt chart, and the page Timeline.
 import {clock, colourOf, dated, empty, failed, full, get, h, jobLink, mark, nameOf, placeOf, plural, query, s, table, when, zone} from "./dom.js";
-import {cluster, listen, nodeOf} from "./cluster.js";
+import {cluster, gpus as count, listen, nodeOf, nodes} from "./cluster.js";
 import {none} from "./gpus.js";
 
 const day = 86400e3, left = 92, head = 38, most = 256; // GPUs of one chart
@@ -138,19 +138,19 @@ export const toJob = navigate => j => navigate(`#/job/${encodeURIComponent(j.nam
 export function timelinePage(params, navigate) {
   const host = h("div", {}, empty("Reading the cluster …")), choice = h("div", {className: "row"});
   const key = r => `${r.datacenter}/${r.name}`;
-  let closed = false, timer, drawn = -1;
+  let closed = false, timer, drawn = -1; // the number of GPUs
   async function draw() {
     clearTimeout(timer);
     timer = setTimeout(draw, 60e3);
     if (!cluster.known) return;
-    drawn = cluster.cells.length;
+    drawn = count(nodes());
     if (!drawn) { host.replaceChildren(none()); return; }
     const wanted = params.get("rack") ?? (drawn > most ? key(cluster.racks[0]) : "");
     const racks = wanted ? cluster.racks.filter(r => key(r) === wanted) : cluster.racks;
     choice.replaceChildren(cluster.racks.length < 2 ? "" : h("label", {}, "Rack ", h("select", {onchange: e => navigate("#/timeline?" + query({rack: e.target.value}))},
       drawn <= most ? h("option", {value: "", selected: !wanted}, "all") : "", cluster.racks.map(r => h("option", {value: key(r), selected: key(r) === wanted}, r.name)))));
     if (!racks.length) { host.replaceChildren(empty("There is no such rack now.")); return; }
-    const nodes = racks.flatMap(r => r.nodes).map(n => ["node", n.name]), ask = new URLSearchParams(nodes).toString();
+    const ask = new URLSearchParams(racks.flatMap(r => r.nodes).map(n => ["node", n.name])).toString();
     try {
       const [gpus, uses] = await Promise.all([get("/v1/gpus?" + ask), get("/v1/uses?" + ask)]);
       if (closed) return;
@@ -162,7 +162,7 @@ export function timelinePage(params, navigate) {
         empty("One line for each GPU; the lines of a node are together. A job has the same colour on all pages. Uses that ended before the agent became active are missing, and so are those older than its last 5,000 events."));
     } catch (e) { if (!closed) host.replaceChildren(failed(e)); }
   }
-  const stop = listen((what, changed) => { if (what === "cells" && (!changed || drawn < 0)) draw(); if (what === "jobs") { clearTimeout(timer); timer = setTimeout(draw, 5000); } });
+  const stop = listen(what => { if (what === "cells" && drawn !== count(nodes())) draw(); if (what === "jobs") { clearTimeout(timer); timer = setTimeout(draw, 5000); } });
   draw();
   return {title: "Timeline", element: [h("h1", {}, "Timeline"), h("p", {className: "soft"}, "Who had which GPU in the last day."), choice, host], close: () => { closed = true; stop(); clearTimeout(timer); }};
 }

@@ -1,32 +1,32 @@
 // Pages about GPUs: of the cluster, of a rack, of a node, one GPU, failures; and the page Tenants.
-import {badge, empty, events, eventTable, failed, failures, failureTable, firstGPUs, get, gpuLink, h, learnGPUs, link, mark, named, nodeLink, plural, query, short, table, time, when} from "./dom.js";
-import {allocated, classes, cluster, count, degraded, free, listen, nodeOf, quarantined, unavailable, unhealthy} from "./cluster.js";
-import {classKeys, clusterMap, legend} from "./map.js";
-import {rackPath} from "./job.js";
+import {badge, empty, events, eventTable, failed, failures, failureTable, firstGPUs, get, gpuLink, h, learnGPUs, link, mark, marked, named, nodeLink, plural, query, rackPath, short, table, time, when} from "./dom.js";
+import {allocated, classes, cluster, count, degraded, free, gpus as gpusOf, listen, nodeOf, nodes, quarantined, unavailable, unhealthy} from "./cluster.js";
+import {classKeys, clusterMap} from "./map.js";
 import {during, gantt, toJob} from "./gantt.js";
+import {notStarted} from "./jobs.js";
 
 const rows = 50; // of a table at a time
 
-// live calls draw, at most every 3 s, when a cell changes for which concerns(cell) is true. With jobsEvery, live also
-// calls draw, at most every jobsEvery ms, when jobs, failures or reasons change although no cell does.
+// live calls draw, at most every 3 s, when a rack changes for which concerns(rack) is true. With jobsEvery, live also
+// calls draw, at most every jobsEvery ms, when jobs, failures or reasons change although no rack does.
 function live(concerns, draw, jobsEvery) {
   let timer, last = 0, due = Infinity;
   const stop = listen((what, changed) => {
-    const jobs = what === "jobs" && jobsEvery, all = what === "cells" && !changed;
-    if (!jobs && !all && !(what === "cells" && changed.some(concerns))) return;
-    const at = all ? 0 : last + (jobs || 3000);
+    const jobs = what === "jobs" && jobsEvery;
+    if (!jobs && !(what === "cells" && changed.some(concerns))) return;
+    const at = last + (jobs || 3000);
     if (at >= due) return;
     due = at;
     clearTimeout(timer);
-    timer = setTimeout(() => { last = Date.now(); due = Infinity; draw(all); }, Math.max(0, at - Date.now()));
+    timer = setTimeout(() => { last = Date.now(); due = Infinity; draw(); }, Math.max(0, at - Date.now()));
   });
   return () => { stop(); clearTimeout(timer); };
 }
 
 const figures = list => h("dl", {className: "figures"}, list.map(([n, what]) => h("div", {}, h("dt", {}, what), h("dd", {}, n.toLocaleString()))));
 const counted = {Allocated: allocated, Free: free, Unhealthy: unhealthy, Quarantined: quarantined, Unavailable: unavailable, Degraded: degraded};
-const counts = (from, n) => Object.values(counted).map(f => count(from, n, f)), countHeads = Object.keys(counted).map(name => "#" + name);
-const figuresOf = (from, n) => figures([[n, "GPUs"], ...counts(from, n).map((c, i) => [c, Object.keys(counted)[i].toLowerCase()])]);
+const counts = nodes => Object.values(counted).map(f => count(nodes, f)), countHeads = Object.keys(counted).map(name => "#" + name);
+const figuresOf = nodes => figures([[gpusOf(nodes), "GPUs"], ...counts(nodes).map((c, i) => [c, Object.keys(counted)[i].toLowerCase()])]);
 
 // paged is a table that keeps only one page of its rows in the document.
 function paged(caption, heads, items, row) {
@@ -60,43 +60,33 @@ function models() {
   return host;
 }
 
-export function gpusPage(navigate) {
+// mapPage shows figures, the map and a table of racks() and their nodes. It draws all again when racks come or go.
+function mapPage(title, says, racks, missing, heads, items, row, after) {
   const host = h("div", {}, empty("Reading the cluster …"));
   let map, sums, list;
-  function draw(anew) {
+  function draw() {
     if (!cluster.known) return;
-    if (!cluster.racks.length) { map?.close(); map = null; host.replaceChildren(none()); return; }
-    const fresh = figuresOf(0, cluster.cells.length);
-    if (map && !anew) { sums.replaceWith(fresh); sums = fresh; list.draw(); return; }
-    map?.close();
+    const nodes = racks().flatMap(r => r.nodes);
+    if (!nodes.length) { map?.close(); map = null; host.replaceChildren(cluster.racks.length ? missing : none()); return; }
+    const fresh = figuresOf(nodes);
+    if (map) { sums.replaceWith(fresh); sums = fresh; list.draw(); return; }
     sums = fresh;
-    map = clusterMap({racks: cluster.racks, label: `${plural(cluster.cells.length, "GPU")} in ${plural(cluster.racks.length, "rack")}`, open: (rack, node) => navigate(node ? "#/node/" + encodeURIComponent(node.name) : rackPath(rack))});
-    list = paged("Racks", ["Rack", "Datacenter", "#Nodes", "#GPUs", ...countHeads], () => cluster.racks, r =>
-      [link(rackPath(r), r.name), r.datacenter, r.nodes.length, r.gpus, ...counts(r.first, r.gpus)]);
-    host.replaceChildren(sums, h("section", {className: "card map-card"}, legend(() => map.redraw()), map.element), h("h2", {}, "Racks"), h("div", {className: "plain"}, list.element), models());
+    map = clusterMap(racks);
+    list = paged(heads[0] + "s", [...heads, ...countHeads], items, row);
+    host.replaceChildren(sums, h("section", {className: "card map-card"}, map.element), h("h2", {}, heads[0] + "s"), h("div", {className: "plain"}, list.element), after?.() ?? "");
   }
-  const stop = live(() => true, draw);
-  draw(true);
-  return {title: "GPUs", element: [h("h1", {}, "GPUs"), host], close: () => { stop(); map?.close(); }};
+  const stop = listen(what => { if (what === "cells") draw(); });
+  draw();
+  return {title, element: [h("h1", {}, title), says, host], close: () => { stop(); map?.close(); }};
 }
 
-export function rackPage(datacenter, name, navigate) {
-  const host = h("div", {}, empty("Reading the cluster …"));
-  let map, sums, list, rack;
-  function draw(anew) {
-    if (!cluster.known) return;
-    if (map && !anew) { const f = figuresOf(rack.first, rack.gpus); sums.replaceWith(f); sums = f; list.draw(); return; }
-    map?.close(); map = null;
-    rack = cluster.racks.find(r => r.name === name && r.datacenter === datacenter);
-    if (!rack) { host.replaceChildren(cluster.racks.length ? empty("There is no such rack now. ", link("#/gpus", "All racks")) : none()); return; }
-    map = clusterMap({racks: [rack], height: 2000, label: `${plural(rack.gpus, "GPU")} on ${plural(rack.nodes.length, "node")} of rack ${name}`, open: (_, node, i) => navigate("#/node/" + encodeURIComponent((node ?? rack.nodes[0]).name))});
-    sums = figuresOf(rack.first, rack.gpus);
-    list = paged("Nodes", ["Node", "#GPUs", ...countHeads], () => rack.nodes, n => [nodeLink(n.name), n.gpus, ...counts(n.first, n.gpus)]);
-    host.replaceChildren(sums, h("section", {className: "card map-card"}, legend(() => map.redraw()), map.element), h("h2", {}, "Nodes"), h("div", {className: "plain"}, list.element));
-  }
-  const stop = live(c => rack && c >= rack.first && c < rack.first + rack.gpus, draw);
-  draw(true);
-  return {title: "Rack " + name, element: [h("h1", {}, "Rack ", name), empty("Datacenter ", datacenter), host], close: () => { stop(); map?.close(); }};
+export const gpusPage = () => mapPage("GPUs", "", () => cluster.racks, "", ["Rack", "Datacenter", "#Nodes", "#GPUs"], () => cluster.racks,
+  r => [link(rackPath(r), r.name), r.datacenter, r.nodes.length, gpusOf(r.nodes), ...counts(r.nodes)], models);
+
+export function rackPage(datacenter, name) {
+  const racks = () => cluster.racks.filter(r => r.name === name && r.datacenter === datacenter);
+  return mapPage("Rack " + name, empty("Datacenter ", datacenter), racks, empty("There is no such rack now. ", link("#/gpus", "All racks")), ["Node", "#GPUs"], () => racks().flatMap(r => r.nodes),
+    n => [[nodeLink(n.name), n.away ? h("small", {}, " ", n.away) : ""], n.cells.length, ...counts([n])]);
 }
 
 // tooSlow reports whether the GPU's PM score for the class is above the outlier_threshold.
@@ -125,7 +115,7 @@ function gpuTable(gpus, caption) {
 // some shows the GPUs of one node, or one GPU.
 function some(ask, title, what, missing, navigate) {
   const host = h("div", {}, empty("Reading the GPUs …"));
-  let closed = false, mine = [], shown;
+  let closed = false, mine = null, shown;
   const read = () => get("/v1/gpus?" + query({...ask, live: true}));
   async function now() {
     if (document.hidden || !shown) return;
@@ -141,7 +131,7 @@ function some(ask, title, what, missing, navigate) {
       if (closed) return;
       if (!gpus.length) { host.replaceChildren(empty(missing, " ", link("#/gpus", "All GPUs"))); return; }
       const node = nodeOf(gpus[0]), name = node?.name ?? gpus[0].node;
-      mine = gpus.map(g => (node?.first ?? 0) + g.position);
+      mine = node;
       const [uses, fails] = await Promise.all([get("/v1/uses?" + query({node: name})), failures().catch(() => [])]);
       if (closed) return;
       shown = gpuTable(gpus, title);
@@ -151,7 +141,7 @@ function some(ask, title, what, missing, navigate) {
         h("h2", {}, "Failures"), near.length ? h("div", {className: "plain"}, failureTable(near)) : empty(`None of the last 120 failed allocations was on this ${what}.`));
     } catch (e) { if (!closed) host.replaceChildren(failed(e)); }
   }
-  const stop = live(c => mine.includes(c), draw, 10000), timer = setInterval(now, lookAgain);
+  const stop = live(rack => rack.nodes.some(n => n.name === mine?.name), draw, 10000), timer = setInterval(now, lookAgain);
   draw();
   return {title, element: [h("h1", {}, title), host], close: () => { closed = true; stop(); clearInterval(timer); }};
 }
@@ -166,9 +156,16 @@ function alike(all, says) {
 }
 
 export function failuresPage() {
-  const host = h("div", {}, empty("Reading the GPUs …")), slow = h("div", {}, empty("Reading the GPUs …")), allocs = h("div", {}, empty("Reading the failures …")), what = h("div", {}, empty("Reading the events …"));
+  const away = h("div", {}), stuck = h("div", {}, empty("Reading the jobs …")), host = h("div", {}, empty("Reading the GPUs …")), slow = h("div", {}, empty("Reading the GPUs …")), allocs = h("div", {}, empty("Reading the failures …")), what = h("div", {}, empty("Reading the events …"));
   let closed = false;
   async function draw() {
+    const gone = nodes().filter(n => n.away);
+    away.replaceChildren(...gone.length ? [h("h2", {}, "Nodes away"), h("div", {className: "plain"}, paged("Nodes away", ["Node", "#GPUs", "Why"], () => gone, n => [nodeLink(n.name), n.cells.length, n.away]).element)] : []);
+    try {
+      const {jobs, matching} = await get("/v1/queue/page?" + query({state: notStarted, sort: "submitted", order: "desc", limit: rows}));
+      if (closed) return;
+      stuck.replaceChildren(jobs.length ? table("Jobs that do not run", ["Job", "State", "#GPUs", "Submitted", "Reason"], jobs.map(j => [marked(j), badge(j.state), j.gpus, time(j.submitted), j.reason?.text ?? ""])) : empty("No job is stuck or failed."), matching > rows ? link("#/jobs?state=" + notStarted, `All ${matching.toLocaleString("en")}`) : "");
+    } catch (e) { if (!closed) stuck.replaceChildren(failed(e)); }
     try {
       const gpus = await get("/v1/gpus?trouble=true");
       if (closed) return;
@@ -195,7 +192,7 @@ export function failuresPage() {
   }
   const stop = live(() => true, draw, 3000);
   draw();
-  return {title: "Failures", element: [h("h1", {}, "Failures and quarantine"), h("h2", {}, "GPUs in trouble"), h("div", {className: "plain"}, host), h("h2", {}, "Outliers"), h("div", {className: "plain"}, slow), h("h2", {}, "What failed"), h("div", {className: "plain"}, allocs), h("h2", {}, "Events"), h("div", {className: "plain"}, what)], close: () => { closed = true; stop(); }};
+  return {title: "Failures", element: [h("h1", {}, "In trouble"), h("h2", {}, "GPUs in trouble"), h("div", {className: "plain"}, host), away, h("h2", {}, "Jobs that do not run"), h("div", {className: "plain"}, stuck), h("h2", {}, "Outliers"), h("div", {className: "plain"}, slow), h("h2", {}, "What failed"), h("div", {className: "plain"}, allocs), h("h2", {}, "Events"), h("div", {className: "plain"}, what)], close: () => { closed = true; stop(); }};
 }
 
 const fades = half => half ? empty(`Old GPU hours count less: a GPU hour used ${half >= 2 * 86400 ? plural(+(half / 86400).toFixed(1), "day") : plural(+(half / 3600).toFixed(1), "hour")} ago counts half (usage_half_life).`) : "";

@@ -6,6 +6,7 @@ const slowdown = () => chart("Predicted slowdown", [
   {name: "as placed", look: "main", of: x => x.slowdown_chosen ?? null},
   {name: "as packing would place them", look: "line", of: x => x.slowdown_packed ?? null}], {ratios: true});
 const placed = () => chart("Decisions", [{name: "gangs placed in a minute", look: "area", of: x => x.placed}], {top: 4});
+const waiting = () => chart("Waiting jobs", [{name: "jobs in the queue", look: "area", of: x => x.waiting}], {top: 4});
 const troubles = () => chart("GPUs in trouble", [
   {name: "unhealthy", look: "area", of: x => x.unhealthy ?? 0},
   {name: "quarantined", look: "line", of: x => x.quarantined ?? 0},
@@ -13,7 +14,7 @@ const troubles = () => chart("GPUs in trouble", [
 
 export function historyPage() {
   const note = h("p", {className: "soft"}, "Reading the history …"), latest = h("div", {});
-  const charts = {Allocation: allocation(), Queue: queued(), "GPUs in trouble": troubles(),
+  const charts = {Allocation: allocation(), "GPUs requested": queued(), "Waiting jobs": waiting(), "GPUs in trouble": troubles(),
     "Predicted slowdown of what runs": slowdown(), Decisions: placed()};
   let closed = false, timer;
   async function draw() {
@@ -34,7 +35,7 @@ export function historyPage() {
   draw();
   return {title: "History", close: () => { closed = true; clearTimeout(timer); for (const c of Object.values(charts)) c.close(); }, element: [
     h("h1", {}, "History"), h("p", {className: "soft"}, "The last day of the cluster, and what the placer did."), note,
-    h("div", {className: "grid"}, Object.entries(charts).map(([name, c], i) => h("section", {className: "card " + (i === 4 ? "w12" : "w6")}, h("h2", {}, name), c.element))),
+    h("div", {className: "grid"}, Object.entries(charts).map(([name, c]) => h("section", {className: "card w6"}, h("h2", {}, name), c.element))),
     h("h2", {}, "What the placer did"), h("div", {className: "plain"}, latest)]};
 }
 

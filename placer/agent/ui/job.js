@@ -1,7 +1,7 @@
 // One job: why it runs where it runs, or why it waits.
 import {badge, empty, events, eventTable, expected, failed, get, gpuLink, h, learnGPUs, mark, named, nodeLink, plural, query, range, table, time, when, zoneName} from "./dom.js";
-import {cellOf, classes, cluster, listen} from "./cluster.js";
-import {clusterMap, legend, view} from "./map.js";
+import {classes, cluster, listen, nodeOf} from "./cluster.js";
+import {clusterMap, view} from "./map.js";
 import {gantt} from "./gantt.js";
 import {states} from "./jobs.js";
 import {nowHeads, nowOf} from "./gpus.js";
@@ -10,7 +10,7 @@ const tiers = ["island", "numa", "node", "rack", "datacenter", "cluster"];
 
 export function jobPage(namespace, id, navigate) {
   const name = namespace === "default" ? id : `${namespace}/${id}`, body = h("div", {className: "plain"}, empty("Reading why …")), place = h("div", {}), more = h("div", {className: "plain"});
-  let map, timer, closed = false, first = true;
+  let map, lit, timer, closed = false, first = true, looked = false;
   async function read() {
     const job = `/v1/job/${encodeURIComponent(id)}/explain?` + query({namespace, zone: zoneName()});
     try {
@@ -20,21 +20,23 @@ export function jobPage(namespace, id, navigate) {
       const opened = body.querySelector("details")?.open;
       body.replaceChildren(...why(e));
       if (opened) body.querySelector("details").open = true;
-      if (first) { rest(); view.k = Math.max(0, classes.indexOf(e.decision?.class)); }
+      if (first) { rest(); view.by = Math.max(0, classes.indexOf(e.decision?.class)); }
       first = false;
     } catch (e) { if (!closed) body.replaceChildren(failed(e), e.status === 404 ? empty("Somebody may have purged the job, or it never existed. ", h("a", {href: "#/jobs"}, "All jobs")) : ""); }
     light();
   }
   async function light() {
+    looked = cluster.known;
     try {
       const gpus = await get("/v1/gpus?" + query({job: `${namespace}/${id}`}));
       if (closed) return;
-      const lit = new Set(gpus.map(cellOf));
+      lit = Map.groupBy(gpus.filter(nodeOf), g => nodeOf(g).name);
+      for (const [name, on] of lit) lit.set(name, new Set(on.map(g => g.position)));
       if (!lit.size) { place.replaceChildren(); map?.close(); map = null; return; }
-      if (map) { map.light(lit); return; }
-      const racks = cluster.racks.filter(r => gpus.some(g => cellOf(g) >= r.first && cellOf(g) < r.first + r.gpus));
-      map = clusterMap({racks, lit, height: 500, label: `GPUs of ${name} among those of their racks`, open: (rack, node) => navigate(node ? "#/node/" + encodeURIComponent(node.name) : rackPath(rack))});
-      place.replaceChildren(h("h2", {}, "Its GPUs"), h("p", {className: "soft"}, `${plural(gpus.length, "GPU")} on ${plural(new Set(gpus.map(g => g.node_id)).size, "node")} in ${plural(racks.length, "rack")}: the map highlights them.`), h("section", {className: "card"}, legend(() => map.redraw()), map.element));
+      if (map) { map.draw(); return; }
+      const racks = () => cluster.racks.filter(r => r.nodes.some(n => lit.has(n.name)));
+      map = clusterMap(racks, () => lit);
+      place.replaceChildren(h("h2", {}, "Its GPUs"), h("p", {className: "soft"}, `${plural(gpus.length, "GPU")} on ${plural(lit.size, "node")} in ${plural(racks().length, "rack")}: the map highlights them.`), h("section", {className: "card"}, map.element));
     } catch (e) { if (e.status !== 403) place.replaceChildren(failed(e)); }
   }
   async function rest() {
@@ -45,12 +47,10 @@ export function jobPage(namespace, id, navigate) {
       ...es.length ? [h("h2", {}, "What happened"), eventTable(es, "Events of the job, the latest first")] : []);
   }
   const later = () => { clearTimeout(timer); timer = setTimeout(read, 5000); };
-  const stop = listen((what, changed) => { if (what === "jobs") later(); if (what === "cells" && !changed) light(); });
+  const stop = listen(what => { if (what === "jobs") later(); if (what === "cells" && !looked) light(); });
   read();
   return {title: name, element: [h("h1", {}, mark(`${namespace}/${id}`), "Job ", name), body, place, more], close: () => { closed = true; stop(); clearTimeout(timer); map?.close(); }};
 }
-
-export const rackPath = r => `#/rack/${encodeURIComponent(r.datacenter)}/${encodeURIComponent(r.name)}`;
 
 const fact = (term, ...what) => what.some(x => x || x === 0) ? [h("dt", {}, term), h("dd", {}, what)] : [];
 

@@ -1,15 +1,13 @@
 // The overview: the state of the cluster at a glance.
-import {badge, empty, events, expected, failed, failures, gathered, get, gpuLink, h, jobLink, link, marked, nameOf, named, nodeLink, plural, query, time, whatOf} from "./dom.js";
-import {allocated, classOf, classes, cluster, count, degraded, listen, nodeOf, quarantined, unavailable, unhealthy} from "./cluster.js";
-import {allocation, byDay, daysOf, gained, ofDays, queued, samples, since} from "./charts.js";
-import {clusterMap, legend} from "./map.js";
+import {badge, empty, events, expected, failed, failures, gathered, get, gpuLink, h, jobLink, link, marked, nameOf, named, nodeLink, plural, put, query, time, whatOf} from "./dom.js";
+import {allocated, classOf, classes, cluster, count, gpus, listen, nodeOf, nodes, quarantined, unhealthy} from "./cluster.js";
+import {allocation, byDay, daysOf, ofDays, queued, samples, since} from "./charts.js";
+import {clusterMap} from "./map.js";
 import {none, said} from "./gpus.js";
 import {notStarted, runs as counted, size} from "./jobs.js";
-import {rackPath} from "./job.js";
 
-const few = 6, asked = 8 * few, many = 2000; // few: rows of a list; asked: GPUs to request; many: with more GPUs than this, the map takes the whole width
+const few = 6, asked = 8 * few; // few: rows of a list; asked: GPUs to request
 const unknown = "not known without a placer";
-const percent = x => Math.round(100 * x) + "\u2009%";
 const number = n => n.toLocaleString("en");
 
 // tile shows a figure, its name, and a detail; kind is its colour.
@@ -24,26 +22,17 @@ const list = items => h("ul", {className: "list"}, items);
 const item = (main, at, ...why) => h("li", {}, h("span", {className: "main"}, main),
   h("span", {className: "at"}, at), h("span", {className: "why"}, why));
 
-function tiles(page, all) {
-  const n = cluster.cells.length, on = count(0, n, allocated), states = page?.states ?? {};
-  const ill = {unhealthy: count(0, n, unhealthy), quarantined: count(0, n, quarantined),
-    unavailable: count(0, n, unavailable), degraded: count(0, n, degraded)};
-  const sum = Object.values(ill).reduce((a, b) => a + b), last = all.at(-1);
-  const not = notStarted.split(",").map(s => [s, states[s] ?? 0]).filter(([, c]) => c);
-  const out = last?.outliers ?? {}, slow = Math.max(0, ...Object.values(out)), hours = gained(all);
-  const parts = of => of.filter(([, c]) => c).map(([what, c]) => `${number(c)} ${what}`).join(" · ");
-  // Without an active placer, a count of 0 is not reliable and is not shown.
-  const jobs = (state, kind, what, n, more, none) => tile("#/jobs?state=" + state, cluster.idle && !n ? "" : kind, cluster.idle && !n ? "–" : number(n ?? 0), what, more || (cluster.idle ? unknown : none));
-  const better = last?.slowdown_chosen ? 1 - last.slowdown_chosen / last.slowdown_packed : null;
+// tiles are the three figures that an operator looks at first. Without an active placer, a count of 0 jobs is not
+// reliable and is not shown.
+function tiles(page) {
+  const all = nodes(), n = gpus(all), on = count(all, allocated), not = notStarted.split(",");
+  const parts = Object.entries({"unhealthy": count(all, unhealthy), "quarantined": count(all, quarantined), "away": all.filter(n => n.away).length, ...Object.fromEntries(not.map(s => [s, page?.states?.[s] ?? 0]))}).filter(([, c]) => c);
+  const units = {unhealthy: "GPU", quarantined: "GPU", away: "node"}, trouble = parts.reduce((sum, [, c]) => sum + c, 0);
+  const waiting = page?.states?.waiting ?? 0, oldest = page?.oldest;
   return [
-    n ? tile("#/gpus", "info", percent(on / n), "Allocated", `${number(on)} of ${number(n)} GPUs`) : "",
-    page ? jobs("running", "good", "Running jobs", states.running, page.running ? `on ${plural(page.running, "GPU")}` : "", parts(["starting", "stopping", "completing", "native"].map(s => [s, states[s]])) || (on ? "other jobs hold GPUs" : "no GPU is in use")) : "",
-    page ? jobs("waiting", states.waiting ? "warn" : "", "Waiting jobs", states.waiting, page.waiting ? `${plural(page.waiting, "GPU")}${page.first ? "; next: " + page.first.job : ""}` : "", "the queue is empty") : "",
-    page ? jobs(notStarted, not.length ? "crit" : "", "Stuck or failed", not.reduce((a, [, c]) => a + c, 0), parts(not), "no job is stuck") : "",
-    n ? tile("#/failures", ill.unhealthy ? "crit" : sum ? "warn" : "", number(sum), "GPUs in trouble", parts(Object.entries(ill)) || "all are healthy") : "",
-    n && last ? tile("#/failures", slow ? "warn" : "", number(slow), "Outliers", slow ? "GPUs: " + parts(Object.entries(out).map(([c, x]) => ["for class " + c, x])) : "no GPU is far slower") : "",
-    n && last ? tile("#/history", better > 0.001 ? "good" : "", better === null ? "–" : percent(better), "Faster than packing",
-      better === null ? "no running gang to compare" : `predicted; ${hours >= 0.05 ? number(Number(hours.toPrecision(2))) + " GPU hours saved" : `slowdown ${last.slowdown_chosen.toFixed(2)}, packed ${last.slowdown_packed.toFixed(2)}`}`) : "",
+    n ? tile("#/gpus", "info", [number(on), h("small", {}, ` of ${number(n)}`)], "GPUs allocated", on ? `${Math.round(100 * on / n)}\u2009%` : "no GPU is in use") : "",
+    page ? tile("#/jobs?state=waiting", waiting ? "warn" : "", cluster.idle && !waiting ? "–" : number(waiting), "Jobs waiting", waiting ? [plural(page.waiting ?? 0, "GPU"), oldest ? [" · the longest: ", oldest.job, ", submitted ", time(oldest.submitted)] : ""] : cluster.idle ? unknown : "the queue is empty") : "",
+    n || page ? tile("#/failures", trouble ? "crit" : "", number(trouble), "In trouble", trouble ? parts.map(([what, c]) => `${units[what] ? plural(c, units[what]) : plural(c, "job")} ${what}`).join(" · ") : "all GPUs and nodes are healthy, no job is stuck") : "",
   ];
 }
 
@@ -77,7 +66,7 @@ function ails(ill, slow, running) {
   const all = [...rows.values()], left = all.slice(few).flat().length, cut = Math.max(ill.length, slow.length) === asked;
   const more = left ? `and ${cut ? "at least " : ""}${plural(left, "more GPU")}` : cut ? "and more" : "";
   if (all.length) return h("div", {}, list(all.slice(0, few).map(row)), more && empty(more));
-  if (cluster.cells.length && cluster.cells.every(c => classes.every((_, k) => !classOf(c, k))))
+  if (nodes().length && !count(nodes(), c => classes.some((_, k) => classOf(c, k))))
     return todo("No GPU has been measured, so none is known to be slow. See ", h("code", {}, "jobspecs/measure.nomad.hcl"), ".");
   return good("No GPU is unhealthy, quarantined, degraded or an outlier.");
 }
@@ -116,39 +105,35 @@ function reader(read) {
   return () => { stop(); clearTimeout(timer); clearTimeout(retry); clearInterval(rarely); };
 }
 
-export function overview(navigate) {
+export function overview() {
   const top = h("div", {className: "tiles"}), known = h("p", {className: "soft"});
   const place = h("div", {}, empty("Reading the cluster …")), mapCard = h("section", {className: "card"}, place);
   const use = allocation(), queue = queued(), month = byDay(30), monthSpot = h("div", {}, month.element);
   const spots = Object.fromEntries(["ail", "run", "wait", "fail"].map(k => [k, h("div", {}, empty("Reading …"))]));
-  // The lists of unhealthy GPUs and failures are beside a small map, and below a large one.
   const beside = h("div", {className: "column w4"}, card("Slow and unhealthy GPUs", link("#/failures", "All"), spots.ail),
     card("What failed", link("#/failures", "All"), spots.fail));
   const column = h("div", {className: "column w8"}, mapCard, h("div", {className: "pair"}, card("Who runs", link("#/jobs?state=running", "All"), spots.run),
     card("Who waits, and why", link("#/jobs?state=waiting", "All"), spots.wait)));
-  let map, closed = false, all = [], page = null, drawn = 0;
+  let map, closed = false, page = null;
 
-  const drawTiles = () => top.replaceChildren(...tiles(page, all).filter(Boolean));
+  const drawTiles = () => put(top, tiles(page));
   function drawMap() {
     if (!cluster.known) return;
-    if (page) drawTiles();
-    const n = cluster.cells.length;
-    map?.close(); map = null; drawn = n;
-    column.className = "column " + (n > many ? "w12" : "w8");
-    beside.className = n > many ? "pair w12" : "column w4";
-    if (!n) { place.replaceChildren(h("h2", {}, "GPUs"), none()); return; }
-    map = clusterMap({racks: cluster.racks, height: n > many ? 900 : 420, label: `${plural(n, "GPU")} in ${plural(cluster.racks.length, "rack")}`,
-      open: (rack, node) => navigate(node ? "#/node/" + encodeURIComponent(node.name) : rackPath(rack))});
-    place.replaceChildren(h("h2", {}, "GPUs", h("small", {}, `${plural(n, "GPU")} in ${plural(cluster.racks.length, "rack")}`)), legend(() => map.redraw()), map.element);
+    drawTiles();
+    const n = gpus(nodes());
+    if (!n) { map?.close(); map = null; place.replaceChildren(h("h2", {}, "GPUs"), none()); return; }
+    if (map) return;
+    map = clusterMap(() => cluster.racks);
+    place.replaceChildren(h("h2", {}, "GPUs", h("small", {}, `${plural(n, "GPU")} in ${plural(cluster.racks.length, "rack")}`)), map.element);
   }
-  const stopMap = listen((what, changed) => { if (what === "cells" && (!changed || cluster.cells.length !== drawn)) drawMap(); });
+  const stopMap = listen(what => { if (what === "cells") drawMap(); });
 
   const show = (spot, part, draw) => spots[spot].replaceChildren(
     part.some(p => p.status === "rejected") ? failed(part.find(p => p.status === "rejected").reason) : draw(...part.map(p => p.value)));
   const jobs = q => get("/v1/queue/page?" + query({...q, limit: few}));
   async function readSamples() {
     try {
-      all = await samples();
+      const all = await samples();
       if (closed) return;
       use.set(all); queue.set(all);
       known.textContent = all.length ? since(all) : "The agent has no sample yet: the charts begin within a minute after it becomes active.";
@@ -158,11 +143,11 @@ export function overview(navigate) {
   }
   async function read() {
     const parts = await Promise.allSettled([
-      readSamples(), jobs({state: "running", sort: "gpus", order: "desc"}), jobs({state: "waiting"}), jobs({state: notStarted, sort: "submitted", order: "desc"}),
+      readSamples(), jobs({state: "running", sort: "gpus", order: "desc"}), jobs({state: "waiting"}), get("/v1/queue/page?" + query({state: "waiting", sort: "submitted", limit: 1})), jobs({state: notStarted, sort: "submitted", order: "desc"}),
       get("/v1/gpus?" + query({trouble: true, limit: asked})), get("/v1/gpus?" + query({outliers: true, limit: asked})), failures(), events({kind: "lost,failed,rejected,quarantined,unhealthy", last: 8 * few})]);
     if (closed) return true;
-    const [, running, waiting, not, ill, slow, allocs, es] = parts;
-    if (running.value) page = {...running.value, running: running.value.gpus, waiting: waiting.value?.gpus, first: waiting.value?.jobs[0]};
+    const [, running, waiting, oldest, not, ill, slow, allocs, es] = parts;
+    if (running.value) page = {states: running.value.states, waiting: waiting.value?.gpus, oldest: oldest.value?.jobs[0]};
     show("run", [running], runs); show("wait", [waiting], waits); show("ail", [ill, slow], (i, s) => ails(i, s, running.value?.jobs ?? []));
     show("fail", [not, allocs, es], fails);
     drawTiles();
@@ -181,7 +166,7 @@ export function overview(navigate) {
     }
   }
   drawMap();
-  const stop = reader(read), minute = setInterval(() => readSamples().then(drawTiles), 60e3), again = setInterval(readMonth, 600e3);
+  const stop = reader(read), minute = setInterval(readSamples, 60e3), again = setInterval(readMonth, 600e3);
   readMonth();
   return {title: "Overview", close: () => { closed = true; stop(); clearInterval(minute); clearInterval(again); stopMap(); map?.close(); for (const c of [use, queue, month]) c.close(); }, element: [
     h("h1", {className: "hidden"}, "Overview"), top,
