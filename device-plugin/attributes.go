@@ -27,7 +27,6 @@ type view struct {
 	inv      gpu.Inventory
 	verdicts map[string]verdict
 	rating   rating
-	cfg      VariabilityConfig
 	accounts map[string]attr.Account // state of measuring each GPU; nil if nothing is measured
 	forms    map[string]form         // forms of the devices that are published in parts
 	unkept   map[string]error        // why something cannot be stored, by the consequence
@@ -250,7 +249,7 @@ func (v *view) variability(a attributes, all []instance, gpus []gpu.Device) {
 		a.list(name, instanceIDs(members), count, v.healthy(members))
 	}
 	for k := 1; k <= profile.MaxClass; k++ {
-		for _, c := range v.cfg.AppClasses {
+		for _, c := range pal.AppClasses() {
 			list(attr.List(c, k), c, k, attr.ListCount(c, k))
 		}
 	}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
 	"github.com/nomad-pal/nomad-pal/device-plugin/nomad"
-	"github.com/nomad-pal/nomad-pal/pal"
 )
 
 // Config is the plugin's configuration, checked. Its keys and their defaults are in [ConfigSchema].
@@ -22,16 +21,13 @@ type Config struct {
 	ProfilePath       string        `codec:"profile"` // file of the calibrated profile; "" for none
 	// StateDir keeps latched faults and measurements across restarts, unless it is "".
 	StateDir string `codec:"state_dir"`
-	CDI      bool   `codec:"cdi"` // Reserve adds the names of CDI devices
 	// Watchdog is the maximum time of a scan. If a scan takes longer, the process ends. 0: no
 	// maximum.
-	Watchdog    time.Duration     `codec:"watchdog"`
-	Reserve     ReserveConfig     `codec:"reserve"`
-	Stats       StatsConfig       `codec:"stats"`
-	Health      HealthConfig      `codec:"health"`
-	Variability VariabilityConfig `codec:"variability"`
-	Measure     MeasureConfig     `codec:"measure"`
-	Sharing     []SharingConfig   `codec:"sharing"`
+	Watchdog time.Duration   `codec:"watchdog"`
+	Reserve  ReserveConfig   `codec:"reserve"`
+	Health   HealthConfig    `codec:"health"`
+	Measure  MeasureConfig   `codec:"measure"`
+	Sharing  []SharingConfig `codec:"sharing"`
 	// Nomad configures the connection to Nomad, for the profile and for queries about allocated
 	// GPUs.
 	Nomad nomad.Options `codec:"nomad"`
@@ -53,9 +49,8 @@ type MeasureConfig struct {
 	// Jitter is the maximum random delay, from the plugin's start, of measurements that nobody
 	// requested.
 	Jitter      time.Duration `codec:"jitter"`
-	Warmup      time.Duration `codec:"warmup"`     // longest warm-up
-	Limit       time.Duration `codec:"limit"`      // longest session of a GPU
-	OneByOne    bool          `codec:"one_by_one"` // false: all idle GPUs at once, because they also share cooling and power when jobs use them
+	Warmup      time.Duration `codec:"warmup"` // longest warm-up
+	Limit       time.Duration `codec:"limit"`  // longest session of a GPU
 	CUDALibrary string        `codec:"cuda_library"`
 }
 
@@ -81,30 +76,15 @@ type SharingConfig struct {
 
 // ReserveConfig selects what a task gets in addition to NVIDIA_VISIBLE_DEVICES.
 type ReserveConfig struct {
-	CUDAVisibleDevices bool   `codec:"cuda_visible_devices"` // set CUDA_VISIBLE_DEVICES; it overrides the job's value
-	DeviceNodes        bool   `codec:"device_nodes"`         // /dev/nvidia* for the exec driver
-	Unhealthy          string `codec:"unhealthy"`            // whether a task can reserve an unhealthy GPU; if not, Nomad places the task again at once
+	CUDAVisibleDevices bool `codec:"cuda_visible_devices"` // set CUDA_VISIBLE_DEVICES; it overrides the job's value
+	DeviceNodes        bool `codec:"device_nodes"`         // /dev/nvidia* for the exec driver
 }
 
-// StatsConfig configures statistics.
-type StatsConfig struct {
-	GPM         string        `codec:"gpm"`          // profiling metrics, on Hopper and later
-	MinInterval time.Duration `codec:"min_interval"` // shortest time between two readings of the GPUs
-}
-
-// HealthConfig overrides health verdicts.
+// HealthConfig overrides health verdicts. Its reasons are those of the health description, without
+// the part after the colon, and xid:N for one Xid.
 type HealthConfig struct {
-	IgnoreXids          []int    `codec:"ignore_xids"` // never make a GPU unhealthy
-	FatalXids           []int    `codec:"fatal_xids"`  // always make a GPU unhealthy
-	Ignore              []string `codec:"ignore"`      // reasons that never make a GPU unhealthy
-	DegradedIsUnhealthy bool     `codec:"degraded_is_unhealthy"`
-	// RecoverPolls is the number of good readings in a row that make a GPU healthy again.
-	RecoverPolls int `codec:"recover_polls"`
-}
-
-// VariabilityConfig selects which application classes are published.
-type VariabilityConfig struct {
-	AppClasses []pal.AppClass `codec:"app_classes"`
+	Ignore    []string `codec:"ignore"`    // never make a GPU unhealthy, or degraded
+	Unhealthy []string `codec:"unhealthy"` // degradations and Xids that make a GPU unhealthy
 }
 
 // DefaultStateDir stores what must survive a restart of the plugin: latched faults, measurements,

@@ -135,7 +135,7 @@ func TestDefaultStateDir(t *testing.T) {
 func TestNullAndMissingKeysMeanTheDefaults(t *testing.T) {
 	for _, text := range []string{
 		"", "fingerprint_period = null\nignored_gpu_ids = null\nenabled = null", "measure {}", "measure {\n warmup = null\n}",
-		"reserve {}\nstats {}\nhealth {}\nvariability {}\nnomad {}",
+		"reserve {}\nhealth {}\nnomad {}",
 	} {
 		data, err := conformance.EncodeConfig(ConfigSchema(), text)
 		if err != nil {

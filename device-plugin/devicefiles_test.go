@@ -84,7 +84,7 @@ func TestDeviceNodes(t *testing.T) {
 // operator ignores or allows.
 func TestUnusableDevices(t *testing.T) {
 	cfg := DefaultConfig()
-	cfg.Health.Ignore, cfg.Reserve.Unhealthy = []string{reasonLost, reasonNVML, reasonUnanswered}, "allow"
+	cfg.Health.Ignore = []string{reasonLost, reasonNVML, reasonUnanswered}
 	p, s, log, _ := onStage(2, cfg)
 	s.inv.Devices[1].Unusable = gpu.MIGEmpty
 	s.inv.Hidden = []gpu.Hidden{{Index: 2, Code: 999, Why: "nvmlDeviceGetHandleByIndex=999 unknown error"}}

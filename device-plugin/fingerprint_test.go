@@ -434,7 +434,7 @@ func TestEmptyIDNamesNoGPU(t *testing.T) {
 // every GPU, and counts are of the healthy members.
 func TestListsAndCountsAgree(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		v := view{cfg: DefaultConfig().Variability, verdicts: map[string]verdict{}}
+		v := view{verdicts: map[string]verdict{}}
 		for i := range rapid.IntRange(1, 12).Draw(t, "gpus") {
 			id := fmt.Sprintf("GPU-%02d", i)
 			d := gpu.Device{ID: id, Model: "M", NUMANode: i % 2, Island: -1, Key: "k"}
@@ -528,7 +528,7 @@ func TestReserveAfterARestartWithoutState(t *testing.T) {
 func TestIgnoredGPUsBeforeTheFirstScan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := DefaultConfig()
-		cfg.StateDir, cfg.IgnoredGPUIDs, cfg.Reserve.Unhealthy = t.TempDir(), []string{"GPU-0"}, "allow"
+		cfg.StateDir, cfg.IgnoredGPUIDs = t.TempDir(), []string{"GPU-0"}
 		p, s, _, _ := onStage(2, cfg)
 		if err := openStore(cfg.StateDir).saveInventory(s.inv); err != nil {
 			t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -43,18 +44,31 @@ const (
 	degradedWrong   = "wrong-results"
 )
 
-// checkReasons checks the key health.ignore.
-func checkReasons(reasons []string) error {
-	known := []string{reasonLost, reasonUnanswered, reasonReset, reasonRecovery, reasonRemap, reasonRetired,
-		reasonSRAM, reasonECC, reasonNVML, reasonFabric, reasonNVLink, degradedThermal, degradedBrake, degradedPCIe,
-		degradedFabric, degradedNVLink, degradedRetired, degradedPending, degradedSlow, degradedWrong}
+// faults are the reasons why a GPU is unhealthy, and degradations those why it is degraded, as far as
+// the operator can change their effect.
+var (
+	faults = []string{reasonLost, reasonUnanswered, reasonReset, reasonRecovery, reasonRemap, reasonRetired, reasonSRAM, reasonECC, reasonFabric}
+
+	degradations = []string{reasonNVML, reasonNVLink, degradedThermal, degradedBrake, degradedPCIe, degradedFabric, degradedNVLink,
+		degradedRetired, degradedPending, degradedSlow, degradedWrong}
+)
+
+// checkReasons checks a list of reasons. known has the reasons that the list may contain beside Xids.
+func checkReasons(key string, reasons, known []string) error {
 	for _, r := range reasons {
+		number, isXid := strings.CutPrefix(r, reasonXid+":")
+		if _, err := strconv.ParseUint(number, 10, 16); isXid && err == nil {
+			continue
+		}
 		if !slices.Contains(known, r) {
-			return fmt.Errorf("config key %q: %q is not one of %s", "health.ignore", r, strings.Join(known, ", "))
+			return fmt.Errorf("config key %q: %q is not one of %s, %s:NUMBER", key, r, strings.Join(known, ", "), reasonXid)
 		}
 	}
 	return nil
 }
+
+// xidReason returns the health reason of an Xid.
+func xidReason(xid int) string { return fmt.Sprintf("%s:%d", reasonXid, xid) }
 
 const (
 	// retiredLimit and retiredWatch are DCGM's limits on retired pages.
@@ -70,6 +84,8 @@ const (
 	// silentFor is the grace period of a GPU that does not answer. A healthy GPU can be silent
 	// while the driver starts or resets another GPU, or lists many processes.
 	silentFor = 10 * time.Second
+	// recoverAfter is how many good readings in a row make a GPU healthy again.
+	recoverAfter = 2
 	// clearAfter is how many readings in a row must request no recovery action to end a latch.
 	clearAfter = 2
 	// confirmReadings is how many readings follow quickly after a GPU is lost or needs a reset,
@@ -102,8 +118,8 @@ type latch struct {
 	Xid  int    `json:"xid"`
 	Boot string `json:"boot,omitempty"` // identifies the machine's boot
 	Load string `json:"load,omitempty"` // identifies the driver load during which it was seen
-	// Chosen means that the operator listed the Xid in fatal_xids. The driver requests no recovery
-	// for this Xid, so the driver cannot clear the latch.
+	// Chosen means that the operator made the Xid fatal. The driver requests no recovery for it, so
+	// the driver cannot clear the latch.
 	Chosen bool `json:"chosen,omitempty"`
 	// Counted means that no Xid was seen, but the driver counted an error of the same kind as Xid
 	// 48.
@@ -176,7 +192,7 @@ func (h *health) event(now time.Time, id string, xid int, whole bool, cfg Health
 	r.xidLast, r.xidCount = xid, r.xidCount+1
 	switch judgeXid(xid, cfg) {
 	case xidFatal:
-		h.latch(r, xid, slices.Contains(cfg.FatalXids, xid))
+		h.latch(r, xid, slices.Contains(cfg.Unhealthy, xidReason(xid)))
 	case xidDoubleBit:
 		r.doubleBit, r.whole = now, whole
 		if now.Sub(r.contained) > containedWithin && !(whole && now.Sub(r.beside) <= containedWithin) {
@@ -395,8 +411,10 @@ func (r *record) judge(s gpu.Signals, cfg HealthConfig) verdict {
 	}
 	v := verdict{degraded: r.degradations(s, cfg)}
 	reason := r.fault(s, cfg)
-	if reason == "" && cfg.DegradedIsUnhealthy && len(v.degraded) > 0 {
-		reason = reasonDegraded + ":" + v.degraded[0]
+	for _, what := range v.degraded {
+		if kind, _, _ := strings.Cut(what, ":"); reason == "" && slices.Contains(cfg.Unhealthy, kind) {
+			reason = reasonDegraded + ":" + what
+		}
 	}
 	switch {
 	case reason != "":
@@ -406,7 +424,7 @@ func (r *record) judge(s gpu.Signals, cfg HealthConfig) verdict {
 		}
 	case r.reason != "" && r.fresh:
 		r.good++
-		if r.good >= cfg.RecoverPolls {
+		if r.good >= recoverAfter {
 			r.reason = ""
 		}
 	}
@@ -417,7 +435,7 @@ func (r *record) judge(s gpu.Signals, cfg HealthConfig) verdict {
 	}
 	gone := s.Lost && !s.Unlisted || s.ResetRequired
 	v.unsettled = late || reason == "" && !v.healthy || gone && r.bad < confirmReadings || r.questions.unsettled()
-	if !r.answered { // a good first answer makes the device healthy at once, without RecoverPolls
+	if !r.answered { // a good first answer makes the device healthy at once, without recoverAfter
 		r.reason = ""
 	}
 	return v
@@ -476,9 +494,9 @@ func (r *record) first(failed []gpu.Failure) string {
 func (r *record) latched(cfg HealthConfig) string {
 	for _, l := range r.latches {
 		switch {
-		case slices.Contains(cfg.IgnoreXids, l.Xid):
+		case slices.Contains(cfg.Ignore, xidReason(l.Xid)):
 		case !l.Counted:
-			return fmt.Sprintf("%s:%d", reasonXid, l.Xid)
+			return xidReason(l.Xid)
 		case !slices.Contains(cfg.Ignore, reasonECC):
 			return reasonECC
 		}

@@ -40,10 +40,8 @@ func (s *story) run(t *testing.T, d *datadriven.TestData) string {
 	t.Helper()
 	switch d.Cmd {
 	case "config":
-		d.MaybeScanArgs(t, "ignore_xids", &s.cfg.IgnoreXids)
-		d.MaybeScanArgs(t, "fatal_xids", &s.cfg.FatalXids)
 		d.MaybeScanArgs(t, "ignore", &s.cfg.Ignore)
-		s.cfg.DegradedIsUnhealthy = d.HasArg("degraded_is_unhealthy")
+		d.MaybeScanArgs(t, "unhealthy", &s.cfg.Unhealthy)
 		return ""
 	case "scan":
 		times, after := 1, 60

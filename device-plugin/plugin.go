@@ -224,7 +224,7 @@ func (p *Plugin) scheduler() *measure.Scheduler {
 		return nil
 	}
 	rules := measure.DefaultSchedule()
-	rules.Mode, rules.Interval, rules.OneByOne = p.cfg.Measure.Mode, p.cfg.Measure.Interval, p.cfg.Measure.OneByOne
+	rules.Mode, rules.Interval = p.cfg.Measure.Mode, p.cfg.Measure.Interval
 	rules.Jitter = p.cfg.Measure.Jitter
 	rules.IdleFor, rules.Plan.Warmup, rules.Plan.Limit = p.cfg.Measure.IdleFor, p.cfg.Measure.Warmup, p.cfg.Measure.Limit
 	rules.StateDir = p.store.Dir
@@ -373,7 +373,7 @@ func (p *Plugin) judge() {
 	for _, d := range p.view.inv.Devices {
 		p.logVerdict(d, p.view.verdicts, verdicts[d.ID])
 	}
-	p.view.verdicts, p.view.cfg = verdicts, p.cfg.Variability
+	p.view.verdicts = verdicts
 	p.rate()
 	if p.health.changed { // try again until the faults are stored
 		err := p.store.save(p.health)

@@ -19,7 +19,7 @@ import (
 func TestRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := DefaultConfig()
-		cfg.StateDir, cfg.Reserve.Unhealthy = t.TempDir(), "allow"
+		cfg.StateDir = t.TempDir()
 		p, s, _, _ := onStage(2, cfg)
 		c, end := fingerprints(t, p)
 		defer end()
@@ -56,7 +56,7 @@ func TestRelease(t *testing.T) {
 			}
 			s.events <- gpu.Event{}
 			over()
-			if got := p.stats(); got != nil && time.Now().Before(until.Add(-4*time.Minute)) {
+			if got := p.stats(time.Second); got != nil && time.Now().Before(until.Add(-4*time.Minute)) {
 				t.Errorf("%s: statistics of a released driver", name)
 			}
 			if got := reason(); got != "" || name == "resume" && time.Until(until) < 3*time.Minute {

@@ -5,7 +5,6 @@ package deviceplugin
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -21,8 +20,6 @@ const (
 	// never empty.
 	envNVIDIA = "NVIDIA_VISIBLE_DEVICES"
 	envCUDA   = "CUDA_VISIBLE_DEVICES"
-	// cdiKind is the vendor and class of NVIDIA's CDI specifications.
-	cdiKind = "nvidia.com/gpu"
 )
 
 // Reserve returns the settings that give a task the devices, according to the latest scan. After a
@@ -60,12 +57,6 @@ func (p *Plugin) Reserve(deviceIDs []string) (*device.ContainerReservation, erro
 	if cfg.Reserve.DeviceNodes {
 		if res.Devices, err = deviceNodes(p.root, chosen); err != nil {
 			return nil, err
-		}
-	}
-	if cfg.CDI {
-		for _, id := range gpus {
-			name := cdiKind + "=" + id
-			res.Devices = append(res.Devices, &device.DeviceSpec{TaskPath: name, HostPath: name, CgroupPerms: "rwm"})
 		}
 	}
 	return res, nil
@@ -116,8 +107,7 @@ func (p *Plugin) find(deviceIDs []string) (chosen []gpu.Device, parts map[string
 	if len(unknown) > 0 {
 		return nil, nil, fmt.Errorf("unknown device IDs: %s", strings.Join(unknown, ","))
 	}
-	unusable := slices.ContainsFunc(chosen, func(d gpu.Device) bool { return d.Unusable != "" })
-	if len(unhealthy) > 0 && (unusable || p.cfg.Reserve.Unhealthy != "allow" || p.driver != driverUsed) {
+	if len(unhealthy) > 0 {
 		return nil, nil, fmt.Errorf("unhealthy device IDs: %s", strings.Join(unhealthy, ","))
 	}
 	return chosen, parts, nil

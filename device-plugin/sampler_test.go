@@ -243,7 +243,7 @@ func TestEveryStatisticIsDocumented(t *testing.T) {
 			f.Set(reflect.New(f.Type().Elem()))
 		}
 	}
-	view := view{cfg: VariabilityConfig{AppClasses: []pal.AppClass{"A"}}, rating: rating{entries: map[string]map[pal.AppClass]profile.Entry{"GPU-0": {"A": {}}}}}
+	view := view{rating: rating{entries: map[string]map[pal.AppClass]profile.Entry{"GPU-0": {"A": {}}}}}
 	for name, value := range view.instance("GPU-0", everything, time.Now()).Stats.Attributes {
 		if unit, ok := documented[name]; !ok || !strings.Contains(unit, value.Unit) {
 			t.Errorf("%s (unit %q): on the page %v, with %q", name, value.Unit, ok, unit)

@@ -18,7 +18,6 @@ import (
 	"github.com/hashicorp/nomad/plugins/shared/hclspec"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
-	"github.com/nomad-pal/nomad-pal/pal"
 )
 
 // ConfigSchema returns the schema of the plugin's config block. With the schema, Nomad refuses
@@ -33,26 +32,14 @@ func ConfigSchema() *hclspec.Spec {
 		"nvml_library":       key("nvml_library", "string", `"libnvidia-ml.so.1"`),
 		"profile":            key("profile", "string", `""`),
 		"state_dir":          key("state_dir", "string", `"`+DefaultStateDir+`"`),
-		"cdi":                key("cdi", "bool", `false`),
 		"watchdog":           key("watchdog", "string", `"2m"`),
 		"reserve": block("reserve", map[string]*hclspec.Spec{
 			"cuda_visible_devices": key("cuda_visible_devices", "bool", `false`),
 			"device_nodes":         key("device_nodes", "bool", `false`),
-			"unhealthy":            key("unhealthy", "string", `"deny"`),
-		}),
-		"stats": block("stats", map[string]*hclspec.Spec{
-			"gpm":          key("gpm", "string", `"auto"`),
-			"min_interval": key("min_interval", "string", `"1s"`),
 		}),
 		"health": block("health", map[string]*hclspec.Spec{
-			"ignore_xids":           key("ignore_xids", "list(number)", `[]`),
-			"fatal_xids":            key("fatal_xids", "list(number)", `[]`),
-			"ignore":                key("ignore", "list(string)", `[]`),
-			"degraded_is_unhealthy": key("degraded_is_unhealthy", "bool", `false`),
-			"recover_polls":         key("recover_polls", "number", `2`),
-		}),
-		"variability": block("variability", map[string]*hclspec.Spec{
-			"app_classes": key("app_classes", "list(string)", `["a", "b", "c", "d"]`),
+			"ignore":    key("ignore", "list(string)", `[]`),
+			"unhealthy": key("unhealthy", "list(string)", `[]`),
 		}),
 		"measure": block("measure", map[string]*hclspec.Spec{
 			"mode":         key("mode", "string", `"manual"`),
@@ -61,7 +48,6 @@ func ConfigSchema() *hclspec.Spec {
 			"jitter":       key("jitter", "string", `"1h"`),
 			"warmup":       key("warmup", "string", `"3m"`),
 			"limit":        key("limit", "string", `"5m"`),
-			"one_by_one":   key("one_by_one", "bool", `false`),
 			"cuda_library": key("cuda_library", "string", `"libcuda.so.1"`),
 		}),
 		"sharing": hclspec.NewBlockList("sharing", sharingSchema()),
@@ -165,7 +151,7 @@ func decodeValues(given map[string]any) (c Config, err error) {
 // time.Duration.
 const longest = 100 * 365 * 24 * time.Hour
 
-// convert parses the texts of durations and classes. Nomad has already checked the types of values.
+// convert parses the texts of durations. Nomad has already checked the types of values.
 func convert(_, to reflect.Type, value any) (any, error) {
 	text, _ := value.(string)
 	switch to {
@@ -175,8 +161,6 @@ func convert(_, to reflect.Type, value any) (any, error) {
 			return nil, fmt.Errorf("%q is not a duration of at most %.0fh (100 years), such as 30s or 1m", text, longest.Hours())
 		}
 		return d, nil
-	case reflect.TypeFor[pal.AppClass]():
-		return pal.ParseAppClass(text)
 	case reflect.TypeFor[int]():
 		if f, ok := value.(float64); ok && f != float64(int(f)) {
 			return nil, fmt.Errorf("%v is not a whole number", f)
@@ -195,18 +179,15 @@ func (c *Config) check() error {
 		atLeast("fingerprint_period", c.FingerprintPeriod, 100*time.Millisecond),
 		atLeast("watchdog", c.Watchdog, 0),
 		atLeast("profile_from_nomad.period", period, time.Second),
-		atLeast("stats.min_interval", c.Stats.MinInterval, 100*time.Millisecond),
 		atLeast("measure.interval", c.Measure.Interval, time.Hour),
 		atLeast("measure.idle_for", c.Measure.IdleFor, time.Second),
 		atLeast("measure.jitter", c.Measure.Jitter, 0),
 		atLeast("measure.warmup", c.Measure.Warmup, 0),
 		atLeast("measure.limit", c.Measure.Limit, 10*time.Second),
-		atLeast("health.recover_polls", c.Health.RecoverPolls, 1),
 		oneOf("backend", c.Backend, "nvml", "emulated"),
-		oneOf("reserve.unhealthy", c.Reserve.Unhealthy, "deny", "allow"),
-		oneOf("stats.gpm", c.Stats.GPM, "auto", "off"),
 		oneOf("measure.mode", c.Measure.Mode, measure.Manual, measure.Idle, measure.Off),
-		checkReasons(c.Health.Ignore),
+		checkReasons("health.ignore", c.Health.Ignore, slices.Concat(faults, degradations)),
+		checkReasons("health.unhealthy", c.Health.Unhealthy, degradations),
 		checkSharing(c.Sharing),
 	)
 	if c.Backend == "emulated" && c.Inventory == "" {

@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/nomad/plugins/shared/structs"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
@@ -20,7 +21,7 @@ import (
 const sampleWait = 2 * time.Second
 
 // Stats sends statistics at every interval until ctx ends. GPUs are not read more often than the
-// configured stats.min_interval.
+// interval.
 func (p *Plugin) Stats(ctx context.Context, interval time.Duration) (<-chan *device.StatsResponse, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -47,7 +48,7 @@ func (p *Plugin) sendStats(ctx context.Context, interval time.Duration, out chan
 		case <-tick.C:
 			tick.Reset(nextStats(time.Now(), interval))
 		}
-		groups := p.stats()
+		groups := p.stats(interval)
 		if groups == nil {
 			continue // nothing is known yet: send no message instead of an empty one
 		}
@@ -70,11 +71,11 @@ func nextStats(now time.Time, interval time.Duration) time.Duration {
 	return wait
 }
 
-// stats returns the statistics of one reading; nil if there are no devices, or the driver is
-// released.
-func (p *Plugin) stats() []*device.DeviceGroupStats {
+// stats returns the statistics of a reading that is younger than interval; nil if there are no devices,
+// or the driver is released.
+func (p *Plugin) stats(interval time.Duration) []*device.DeviceGroupStats {
 	p.mu.Lock()
-	v, samples, least, away := p.view, p.samples, p.cfg.Stats.MinInterval, p.away()
+	v, samples, away := p.view, p.samples, p.away()
 	xids := map[string][2]int64{}
 	for id, r := range p.health.records {
 		xids[id] = [2]int64{int64(r.xidLast), int64(r.xidCount)}
@@ -83,7 +84,7 @@ func (p *Plugin) stats() []*device.DeviceGroupStats {
 	if len(v.inv.Devices) == 0 || away {
 		return nil
 	}
-	readings, taken := samples.sample(ids(v.inv.Devices), least-least/10, sampleWait)
+	readings, taken := samples.sample(ids(v.inv.Devices), interval-interval/10, sampleWait)
 	byName := map[string]*device.DeviceGroupStats{}
 	var out []*device.DeviceGroupStats
 	for _, d := range v.inv.Devices {
@@ -243,7 +244,7 @@ func (st statistics) errors(s gpu.Sample) {
 
 // speed adds the GPU's health, and its class and PM score for each application class.
 func (v *view) speed(st statistics, id string) {
-	for _, c := range v.cfg.AppClasses {
+	for _, c := range pal.AppClasses() {
 		e, ok := v.rating.entries[id][c]
 		if !ok || e.Unmeasured {
 			continue

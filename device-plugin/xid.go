@@ -20,10 +20,10 @@ const (
 // no action, the GPU stays healthy. Stricter plugins made good GPUs unusable. Xid 154, a change of
 // the driver's recovery action, needs no verdict, because the next scan reads the action.
 func judgeXid(xid int, cfg HealthConfig) xidVerdict {
-	if slices.Contains(cfg.IgnoreXids, xid) {
+	if slices.Contains(cfg.Ignore, xidReason(xid)) {
 		return xidApplication
 	}
-	if slices.Contains(cfg.FatalXids, xid) {
+	if slices.Contains(cfg.Unhealthy, xidReason(xid)) {
 		return xidFatal
 	}
 	switch xid {

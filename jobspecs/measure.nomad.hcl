@@ -23,7 +23,7 @@ variable "nodes" {
 variable "minutes" {
   type        = number
   default     = 7
-  description = "How long to hold the GPUs. The plugin needs 40 minutes for 8 GPUs with one_by_one."
+  description = "How long to hold the GPUs."
 }
 
 job "measure" {

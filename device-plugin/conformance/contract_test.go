@@ -229,9 +229,10 @@ func TestBadConfigNamesTheKeyAndThePreviousStays(t *testing.T) {
 		"negative duration":  {`fingerprint_period = "-1m"`, `config key "fingerprint_period": -1m0s is below`},
 		"unknown backend":    {`backend = "amd"`, `config key "backend": "amd" is not one of`},
 		"no inventory":       {`backend = "emulated"`, `config key "inventory"`},
-		"nested key":         {"reserve {\n unhealthy = \"maybe\"\n}", `config key "reserve.unhealthy": "maybe"`},
+		"nested key":         {"measure {\n mode = \"maybe\"\n}", `config key "measure.mode": "maybe"`},
 		"reason":             {"health {\n ignore = [\"bad-mood\"]\n}", `config key "health.ignore": "bad-mood"`},
-		"class":              {"variability {\n app_classes = [\"z\"]\n}", `config key "variability.app_classes[0]"`},
+		"an Xid":             {"health {\n ignore = [\"xid:x\"]\n}", `config key "health.ignore": "xid:x"`},
+		"no degradation":     {"health {\n unhealthy = [\"gpu-lost\"]\n}", `config key "health.unhealthy": "gpu-lost"`},
 	} {
 		err := w.Configure(tc.config)
 		if err == nil || !strings.Contains(err.Error(), tc.want) {

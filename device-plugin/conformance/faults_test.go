@@ -78,7 +78,7 @@ func TestApplicationXidsAreCountedOnly(t *testing.T) {
 
 func TestXidVerdictsAreOverridable(t *testing.T) {
 	ours(t)
-	w, s := follow(t, 2, fast+"\nhealth {\n ignore_xids = [79]\n fatal_xids = [13]\n}")
+	w, s := follow(t, 2, fast+"\nhealth {\n ignore = [\"xid:79\"]\n unhealthy = [\"xid:13\"]\n}")
 	w.state.Set("sys", "event.1", "0 8 79 -1")
 	w.set("sys", "event.2", "1 8 13 -1")
 	got := s.until("Xid 13 to count", reason(nvmltest.UUID(1), "xid:13"))
@@ -225,18 +225,6 @@ func TestReserveRefusesUnhealthyGPUs(t *testing.T) {
 	want := "unhealthy device IDs: " + nvmltest.UUID(1) + " (row-remap-failure)"
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("error %v, want %q", err, want)
-	}
-}
-
-func TestCDINames(t *testing.T) {
-	ours(t)
-	w, _ := follow(t, 1, fast+"\ncdi = true")
-	res, err := w.Device.Reserve([]string{nvmltest.UUID(0)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(res.Devices) != 1 || res.Devices[0].HostPath != "nvidia.com/gpu="+nvmltest.UUID(0) {
-		t.Errorf("devices %+v, want the CDI name", res.Devices)
 	}
 }
 

@@ -32,15 +32,14 @@ const (
 
   Measures GPUs (all of the node, or those named by UUID) with kernels for the
   application classes A (compute), B (mixed), C (memory bandwidth) and D
-  (irregular access). Takes two to five minutes, and needs the NVIDIA driver.
+  (irregular access), all at once, because jobs share the node's cooling and power.
+  Takes two to five minutes, and needs the NVIDIA driver.
   Refuses a GPU that is in use, or that a Nomad allocation holds. Asks the agent
   at NOMAD_ADDR, with NOMAD_TOKEN (default: this machine's agent,
   http://127.0.0.1:4646).
 
   -limit=DURATION     At most this long per GPU (default 5m).
   -warmup=DURATION    At most this long until the GPU is warm (default 3m).
-  -one-by-one         One GPU after the other. Default: all at once, because jobs
-                      share the node's cooling and power.
   -force              Measure GPUs that are in use too, and do not ask Nomad.
   -out=FILE           Write the report, with every repetition, to this file.
   -json               Print the report instead of a table.
@@ -85,8 +84,7 @@ type Command struct {
 // options are the parsed flags.
 type options struct {
 	plan                Plan
-	oneByOne, force     bool
-	json                bool
+	force, json         bool
 	out, nvml, cudaPath string
 	gpus                []string
 	stateDir            string
@@ -127,7 +125,6 @@ func (c Command) parseOptions(args []string) (options, error) {
 	fs.SetOutput(io.Discard)
 	fs.DurationVar(&o.plan.Limit, "limit", o.plan.Limit, "")
 	fs.DurationVar(&o.plan.Warmup, "warmup", o.plan.Warmup, "")
-	fs.BoolVar(&o.oneByOne, "one-by-one", false, "")
 	fs.BoolVar(&o.force, "force", false, "")
 	fs.BoolVar(&o.json, "json", false, "")
 	fs.StringVar(&o.out, "out", "", "")
@@ -168,10 +165,6 @@ func (c Command) measure(ctx context.Context, o options) (Report, error) {
 	session := func(i int) { report.Results[i] = run.Session(ctx, targets[i], o.plan, progress.show) }
 	var wg sync.WaitGroup
 	for i := range targets {
-		if o.oneByOne {
-			session(i)
-			continue
-		}
 		wg.Go(func() { session(i) })
 	}
 	wg.Wait()
@@ -219,9 +212,8 @@ func (c Command) targets(ctx context.Context, o options, b Backend, run *Runner)
 		}
 	}
 	for i := range targets {
-		if targets[i].Of = whole; !o.oneByOne {
-			targets[i].Beside = len(targets) - 1
-		}
+		targets[i].Of = whole
+		targets[i].Beside = len(targets) - 1
 	}
 	return targets, nil
 }

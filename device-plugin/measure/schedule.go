@@ -46,8 +46,6 @@ type Schedule struct {
 	// Jitter is the maximum delay, from the plugin's start, of sessions that nobody requested. Each
 	// node draws its own delay, so that the GPUs of a cluster are not measured all at once.
 	Jitter time.Duration
-	// OneByOne measures one GPU at a time, instead of all due and idle GPUs together.
-	OneByOne bool
 	// StateDir keeps results across restarts; "" keeps them in memory.
 	StateDir statedir.Dir
 	Plan     Plan

@@ -450,7 +450,7 @@ func (s *Scheduler) next(now time.Time) []Target {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := s.dueNow(now, s.cfg)
-	if len(out) > 0 && !s.cfg.OneByOne {
+	if len(out) > 0 {
 		out = s.dueNow(now, s.cfg.early())
 	}
 	return out
@@ -460,7 +460,7 @@ func (s *Scheduler) next(now time.Time) []Target {
 func (s *Scheduler) dueNow(now time.Time, rules Schedule) []Target {
 	var out []Target
 	for _, d := range s.inv.Devices {
-		if !s.measurable(d) || rules.OneByOne && len(s.running)+len(out) > 0 {
+		if !s.measurable(d) {
 			continue
 		}
 		if rules.due(now, s.records[d.ID], identityOf(d, s.inv.DriverVersion), s.condition(now, d.ID)) == "" {
@@ -497,7 +497,7 @@ func (s *Scheduler) wanted(now time.Time) []string {
 		return ids
 	}
 	due := by(s.cfg)
-	if len(due) == 0 || s.cfg.OneByOne {
+	if len(due) == 0 {
 		return due
 	}
 	return by(s.cfg.early())

@@ -58,7 +58,7 @@ func open(t *testing.T, state nvmltest.State) *node {
 	if library == "" {
 		t.Skip("gcc is not installed: no library to play the driver")
 	}
-	n := &node{t: t, state: state, Backend: Open(Options{Library: library, GPM: true, Root: sysRoot(t)})}
+	n := &node{t: t, state: state, Backend: Open(Options{Library: library, Root: sysRoot(t)})}
 	n.within, n.eventsEvery = time.Second, 10*time.Millisecond
 	n.write()
 	t.Cleanup(func() {

@@ -14,7 +14,6 @@ import "cmp"
 // Options of the backend.
 type Options struct {
 	Library string // path or name of libnvidia-ml.so.1
-	GPM     bool   // read profiling metrics of GPUs that have them
 	// Root is the directory with proc and sys; "" means "/".
 	Root string
 }

@@ -149,7 +149,7 @@ func (b *Backend) sample(g *gpmState, id string, h handle) (gpu.Sample, bool) {
 	}
 	heat(r, power, &s)
 	g.capped(r, power, id, &s)
-	if b.opts.GPM && b.supportsGPM(r, g, h) {
+	if b.supportsGPM(r, g, h) {
 		b.profile(g, id, h, &s)
 	}
 	if r.lost {

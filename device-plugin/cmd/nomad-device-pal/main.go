@@ -101,7 +101,7 @@ func open(cfg deviceplugin.Config) deviceplugin.Backend {
 	if cfg.Backend == "emulated" {
 		return emulated.Open(cfg.Inventory)
 	}
-	return nvml.Open(nvml.Options{Library: cfg.NVMLLibrary, GPM: cfg.Stats.GPM == "auto"})
+	return nvml.Open(nvml.Options{Library: cfg.NVMLLibrary})
 }
 
 // run executes a command that a person typed.
