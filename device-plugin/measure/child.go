@@ -63,9 +63,11 @@ type childReady struct {
 	Kernel string       `json:"kernel"`
 	// Work is the amount of work of one unit, in Unit·seconds. Peak is the hardware's maximum rate
 	// at ClockMHz, in Unit; 0 if unknown.
-	Work     float64 `json:"work,omitempty"`
-	Unit     string  `json:"unit,omitempty"`
-	Peak     float64 `json:"peak,omitempty"`
+	Work float64 `json:"work,omitempty"`
+	Unit string  `json:"unit,omitempty"`
+	Peak float64 `json:"peak,omitempty"`
+	// Expected is the share of Peak that a healthy GPU reaches.
+	Expected float64 `json:"expected,omitempty"`
 	ClockMHz int     `json:"clock_mhz"`
 	// ClockBound means that Peak grows in proportion to the SM clock.
 	ClockBound bool `json:"clock_bound"`
@@ -244,6 +246,7 @@ func (b *bench) ready(u *unit) *childReady {
 	k := u.kernel
 	r.Work, r.Unit = u.work/k.scale, k.unit
 	r.Peak = k.peak(b.dev, float64(b.dev.ClockMHz)) / k.scale
+	r.Expected = k.expected
 	r.ClockBound = u.class == pal.ClassA
 	return r
 }

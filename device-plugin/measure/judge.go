@@ -30,7 +30,7 @@ func (s *session) finish(r *childReady, ws []Repetition, rs []reading) {
 		if mean := Mean(ws, func(w Repetition) *float64 { return w.ClockMHz }); mean != nil {
 			clock = *mean
 		}
-		if problem := a.judge(r, clock, s.slowBelow(r)); problem != "" {
+		if problem := a.judge(r, clock, slowBelow(r, a.LimitedBy)); problem != "" {
 			s.warn("class %s: %s", r.Class, problem)
 			if !a.Slow {
 				return // implausible, so not published
@@ -77,13 +77,14 @@ func (s *session) usable(c pal.AppClass, ws []Repetition, a *App) []float64 {
 	return kept(a.Windows)
 }
 
-// slowBelow returns the rate of a class below which the GPU is certainly an outlier; 0 if unknown.
-func (s *session) slowBelow(r *childReady) float64 {
-	var limitW float64
-	if w := s.target.Device.PowerLimitW; w != nil {
-		limitW = float64(*w)
+// slowBelow returns the rate of a class below which the GPU is certainly an outlier; 0 if unknown. A
+// power cap below the GPU's usual one explains a low rate in class A. Scattered loads depend on too much.
+func slowBelow(r *childReady, by Limit) float64 {
+	capped := by != LimitNone && by != LimitThermal
+	if r.Class == pal.ClassD || r.Class == pal.ClassA && capped {
+		return 0
 	}
-	return slowBelow(r.Kernel, s.result.Model, limitW, r.Peak)
+	return r.Peak * r.Expected * slowShare
 }
 
 // judge sets the rate's share of the hardware's peak, and returns any problem of the rate. A rate
@@ -105,8 +106,8 @@ func (a *App) judge(r *childReady, clockMHz, slow float64) (problem string) {
 		return fmt.Sprintf("%.4g %s is not plausible: the hardware cannot exceed %.4g", a.Rate, a.Unit, r.Peak)
 	case a.Rate < slow:
 		a.Slow = true
-		return fmt.Sprintf("%.4g %s is far below the %.4g that a healthy GPU of this model reaches at this power limit, so this GPU is an outlier",
-			a.Rate, a.Unit, slow*slowFactor)
+		return fmt.Sprintf("%.4g %s is far below the %.4g that a healthy GPU of this model reaches, so this GPU is an outlier",
+			a.Rate, a.Unit, slow/slowShare)
 	}
 	return ""
 }

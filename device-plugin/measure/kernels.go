@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/cuda"
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
@@ -55,9 +56,6 @@ type kernel struct {
 	// expected is the share of the peak, at the largest clock, that a healthy GPU reaches. The
 	// amount of work per unit follows from this share.
 	expected float64
-	// floor is the share of the peak rate that every healthy GPU of the model
-	// reaches at its default power limit; 0 if unknown. See [slowBelow].
-	floor float64
 }
 
 // The kernels' ids.
@@ -96,12 +94,12 @@ func Supported(d gpu.Device) error {
 func computeKernels() []kernel {
 	return []kernel{
 		{id: idWGMMA, entry: "pal_wgmma", ptx: ptxWGMMA, blocks: 1, threads: computeThread, shared: 49152, work: iterFLOPWG / warpgroup,
-			unit: "TFLOP/s", scale: 1e12, expected: 0.7, floor: 0.55,
+			unit: "TFLOP/s", scale: 1e12, expected: 0.7,
 			suits: func(d cuda.Device) bool { return d.Major == 9 && d.Minor == 0 }, peak: tensorPeak},
 		mmaKernel(0.5, func(d cuda.Device) bool { return d.Major == 8 || d.Major == 9 || d.Major == 12 }),
 		mmaKernel(0.2, onlyTcgen05IsFast),
 		{id: idFFMA, entry: "pal_ffma", ptx: ptxFFMA, blocks: 4, threads: computeThread, work: 256,
-			unit: "TFLOP/s", scale: 1e12, expected: 0.8, floor: 0.5,
+			unit: "TFLOP/s", scale: 1e12, expected: 0.8,
 			suits: func(d cuda.Device) bool { return d.Major >= 7 }, peak: fp32Peak},
 	}
 }
@@ -110,7 +108,7 @@ func computeKernels() []kernel {
 // capability 8.0 executes.
 func mmaKernel(expected float64, suits func(cuda.Device) bool) kernel {
 	return kernel{id: idMMA, entry: "pal_mma", ptx: ptxMMA, blocks: 2, threads: computeThread, work: iterFLOPMMA / warp,
-		unit: "TFLOP/s", scale: 1e12, expected: expected, floor: 0.45, suits: suits, peak: tensorPeak}
+		unit: "TFLOP/s", scale: 1e12, expected: expected, suits: suits, peak: tensorPeak}
 }
 
 // onlyTcgen05IsFast reports whether only the instruction tcgen05 uses all of the tensor cores, as
@@ -118,7 +116,7 @@ func mmaKernel(expected float64, suits func(cuda.Device) bool) kernel {
 func onlyTcgen05IsFast(d cuda.Device) bool { return d.Major > 9 && d.Major != 12 }
 
 func triadKernel() kernel {
-	return kernel{id: idTriad, entry: "pal_triad", ptx: ptxTriad, blocks: 4, threads: 512, unit: "GB/s", scale: 1e9, expected: 0.8, floor: 0.7,
+	return kernel{id: idTriad, entry: "pal_triad", ptx: ptxTriad, blocks: 4, threads: 512, unit: "GB/s", scale: 1e9, expected: 0.8,
 		peak: memoryPeak}
 }
 
@@ -141,11 +139,9 @@ func dataKernel(id string) kernel {
 // 2617 on 188. Jetson AGX Orin (8.7): 42.5 at 1300 on 16. The rate is lower for models that the
 // vendor sells with a reduced tensor rate.
 func tensorPeak(d cuda.Device, clockMHz float64) float64 {
-	perClock := 0.0
-	known, _ := skuOf(d.Name)
+	perClock := reducedTensor(d.Name)
 	switch {
-	case known.tensorPerClock > 0:
-		perClock = known.tensorPerClock
+	case perClock > 0:
 	case d.Major == 8 && (d.Minor == 0 || d.Minor == 7):
 		perClock = 2048
 	case d.Major == 8, d.Major == 12:
@@ -156,6 +152,18 @@ func tensorPeak(d cuda.Device, clockMHz float64) float64 {
 		perClock = 8192
 	}
 	return perClock * float64(d.SMs) * clockMHz * 1e6
+}
+
+// reducedTensor returns FLOP per clock and SM of a model that the vendor sells with fewer tensor cores
+// than its architecture has; 0 for others.
+func reducedTensor(model string) float64 {
+	rates := map[string]float64{"H20": 1024, "A10G": 512, "L40": 512, "L20": 512}
+	for word := range strings.FieldsFuncSeq(model, func(r rune) bool { return strings.ContainsRune(" -_", r) }) {
+		if rate, ok := rates[word]; ok {
+			return rate
+		}
+	}
+	return 0
 }
 
 // fp32Peak returns the peak fp32 rate: two FLOP per lane and clock. An SM has 64 lanes on compute

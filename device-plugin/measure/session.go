@@ -45,8 +45,9 @@ func DefaultPlan() Plan {
 // weights are the classes' shares of a session's time. Classes with more noise need more time.
 var weights = map[pal.AppClass]float64{pal.ClassA: 30, pal.ClassB: 15, pal.ClassC: 6, pal.ClassD: 6}
 
-// slowFactor is the factor by which an outlier is slower than any healthy GPU of the model.
-const slowFactor = 1.5
+// slowShare is the share of a healthy GPU's rate below which a GPU is an outlier, even without other
+// GPUs to compare it with.
+const slowShare = 0.55
 
 // overPeak is the factor by which a plausible rate can exceed the hardware's limit at the largest
 // clock. overClock is the same for the limit at the measured clock, which is sampled only a few
