@@ -38,23 +38,16 @@ type Scheduler struct {
 	unhealthy        map[string]bool
 	records          map[string]record
 	idleSince        map[string]time.Time
-	busySince        map[string]time.Time  // by GPU that should be measured: when it became busy, or when its wait was last logged
-	allocated        map[string]allocation // Nomad's last answer, by GPU that should be measured
-	unproven         string                // why Nomad could not tell which GPUs are allocated
-	askAgain         time.Time             // when to ask Nomad again if it could not tell
-	inUse            map[string]string     // by GPU whose own task requested a measurement: what prevents the measurement
+	heldUntil        map[string]time.Time // by GPU that an allocation held: when to ask Nomad again
+	unproven         string               // why Nomad could not tell which GPUs are allocated
+	askAgain         time.Time            // when to ask Nomad again if it could not tell
+	inUse            map[string]string    // by GPU whose own task requested a measurement: what prevents the measurement
 	running          map[string]*running
 	loggedUnmeasured map[string]bool // devices that were logged as not measured
 	ready            readiness
 	asking           *running // process that tests whether CUDA starts; nil if none runs
 	paused           bool     // the driver must not be used
 	unsaved          bool     // the records could not be stored, so try again
-}
-
-// allocation is Nomad's answer about a GPU, with the time to ask again.
-type allocation struct {
-	by    string
-	again time.Time
 }
 
 // running is a session in progress.
@@ -81,8 +74,8 @@ func (r *running) end(now time.Time) {
 // could not be read, but the scheduler works.
 func NewScheduler(cfg Schedule, run Runner, log hclog.Logger) (*Scheduler, error) {
 	s := &Scheduler{cfg: cfg, run: run, log: log, begun: time.Now(), changed: make(chan struct{}, 1),
-		unhealthy: map[string]bool{}, records: map[string]record{}, idleSince: map[string]time.Time{}, busySince: map[string]time.Time{},
-		running: map[string]*running{}, loggedUnmeasured: map[string]bool{}, allocated: map[string]allocation{}, inUse: map[string]string{}}
+		unhealthy: map[string]bool{}, records: map[string]record{}, idleSince: map[string]time.Time{},
+		running: map[string]*running{}, loggedUnmeasured: map[string]bool{}, heldUntil: map[string]time.Time{}, inUse: map[string]string{}}
 	records, err := loadRecords(cfg.StateDir)
 	if records != nil {
 		s.records = records
@@ -318,9 +311,9 @@ func (s *Scheduler) prove(ctx context.Context, now time.Time, ts []Target) (free
 	}
 	for _, t := range ts {
 		id := t.Device.ID
-		delete(s.allocated, id)
-		if by := held[id]; by != "" {
-			s.allocated[id] = allocation{by, now.Add(s.cfg.Recheck)}
+		delete(s.heldUntil, id)
+		if held[id] != "" {
+			s.heldUntil[id] = now.Add(s.cfg.Recheck)
 		} else if slices.Contains(ids, id) {
 			free = append(free, t)
 		}
@@ -388,11 +381,9 @@ func (s *Scheduler) session(ctx context.Context, t Target, r *running) {
 	res := s.run.Session(ctx, t, s.cfg.Plan, func(p Progress) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if p.Doing != ending {
-			r.ending = time.Time{} // the session starts again, with another kernel
-			return
+		if p.Doing == ending {
+			r.end(time.Now())
 		}
-		r.end(time.Now())
 	})
 	close(r.done) // now the GPU is free
 	s.mu.Lock()
@@ -482,7 +473,7 @@ func (s *Scheduler) condition(now time.Time, id string) condition {
 		turn = turn.Add(spread(s.cfg.Jitter, s.inv.Devices[0].ID))
 	}
 	return condition{healthy: !s.unhealthy[id] && !s.ready.not(s.fabricSaid()) && !s.paused, idleSince: s.idleSince[id],
-		asked: s.records[id].Asks, early: now.Before(turn), wait: now.Before(s.askAgain) || now.Before(s.allocated[id].again)}
+		asked: s.records[id].Asks, early: now.Before(turn), wait: now.Before(s.askAgain) || now.Before(s.heldUntil[id])}
 }
 
 // wanted returns the devices that would be measured if they were idle. If one of these devices is
@@ -524,8 +515,7 @@ func (s *Scheduler) look(now time.Time) {
 	tickets := s.tickets(now)
 	unwanted := func(id string, _ time.Time) bool { return !slices.Contains(ids, id) }
 	maps.DeleteFunc(s.idleSince, unwanted)
-	maps.DeleteFunc(s.busySince, unwanted)
-	maps.DeleteFunc(s.allocated, func(id string, _ allocation) bool { return unwanted(id, now) })
+	maps.DeleteFunc(s.heldUntil, unwanted)
 	s.mu.Unlock()
 	if len(measured) > 0 {
 		s.yield(now, s.run.intruders(all, measured, tickets))
@@ -542,11 +532,6 @@ func (s *Scheduler) look(now time.Time) {
 		if s.records[id].Asks && u.busy {
 			u = use{} // this task causes the utilization: no other task can have the GPU, and no process computes on it
 		}
-		by := u
-		if by == (use{}) {
-			by.by = s.allocated[id].by
-		}
-		s.tellBusy(now, id, by)
 		s.tellInUse(id, u)
 		switch {
 		case u != use{} || s.running[id] != nil:
@@ -610,23 +595,6 @@ func (s *Scheduler) tellInUse(id string, u use) {
 	if s.inUse[id] != why {
 		s.inUse[id] = why
 		s.tell()
-	}
-}
-
-// busyTold is the minimum time between two log lines about a GPU that waits to be measured.
-const busyTold = 24 * time.Hour
-
-// tellBusy logs what uses a GPU that was in use at every check. Callers hold mu.
-func (s *Scheduler) tellBusy(now time.Time, id string, u use) {
-	since, known := s.busySince[id]
-	switch {
-	case u == use{}:
-		delete(s.busySince, id)
-	case !known:
-		s.busySince[id] = now
-	case now.Sub(since) >= busyTold:
-		s.busySince[id] = now
-		s.log.Info("the GPU is not measured, because it does not become idle", "gpu", id, "used_by", u)
 	}
 }
 

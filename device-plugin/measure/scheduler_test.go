@@ -717,35 +717,6 @@ func TestUnsupportedGPUsAreLeftAlone(t *testing.T) {
 	}
 }
 
-// The log says why a GPU is not measured: after a day, and then once a day.
-func TestGPUsThatNeverBecomeIdleAreSaid(t *testing.T) {
-	var log bytes.Buffer
-	busy := gpu.Sample{MemoryUsedMiB: new(int64(1500))}
-	cfg := DefaultSchedule()
-	cfg.Jitter = 0
-	s, err := NewScheduler(cfg, Runner{Sample: func([]string) map[string]gpu.Sample { return map[string]gpu.Sample{"GPU-1": busy} }},
-		hclog.New(&hclog.LoggerOptions{Output: &log}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.run.proc = t.TempDir()
-	s.Observe(&gpu.Inventory{Devices: []gpu.Device{{ID: "GPU-1", ComputeMajor: 9}, {ID: "GPU-2", ComputeMajor: 9}}}, nil)
-	begin := time.Now()
-	for _, tc := range []struct{ hours, said int }{{0, 0}, {23, 0}, {24, 1}, {25, 1}, {47, 1}, {48, 2}} {
-		s.look(begin.Add(time.Duration(tc.hours) * time.Hour))
-		if n := strings.Count(log.String(), "1500 MiB of its memory"); n != tc.said || strings.Contains(log.String(), "GPU-2") {
-			t.Errorf("after %d hours said %d times, want %d:\n%s", tc.hours, n, tc.said, log.String())
-		}
-	}
-	busy = gpu.Sample{} // idle for a moment
-	s.look(begin.Add(71 * time.Hour))
-	busy = gpu.Sample{MemoryUsedMiB: new(int64(1500))}
-	s.look(begin.Add(73 * time.Hour))
-	if n := strings.Count(log.String(), "1500 MiB of its memory"); n != 2 {
-		t.Errorf("the log says that a GPU does not become idle, although it was idle an hour ago:\n%s", log.String())
-	}
-}
-
 func TestManualMode(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, newFake(t), func(s *Schedule) { s.Mode = Manual })

@@ -115,7 +115,6 @@ type session struct {
 func (r Runner) Session(ctx context.Context, t Target, p Plan, progress func(Progress)) Result {
 	p.Warmup = min(p.Warmup, p.Limit/2) // otherwise no time might be left to measure
 	p.Settle, p.Heat = min(p.Settle, p.Warmup), min(p.Heat, p.Warmup)
-	p.Avoid = slices.Clone(p.Avoid)
 	s := newSession(r, t, p, progress)
 	d := t.Device
 	if d.MIGProfile != "" {
@@ -127,9 +126,6 @@ func (r Runner) Session(ctx context.Context, t Target, p Plan, progress func(Pro
 		return s.result
 	}
 	err := s.run(ctx)
-	for s.fallBack(err) {
-		err = s.run(ctx)
-	}
 	if err == nil {
 		err = s.missing()
 	}
@@ -177,30 +173,6 @@ func (s *session) lastWarning(prefix string) string {
 	return ""
 }
 
-// errCompiler means that the driver's compiler did not finish compiling a kernel.
-type errCompiler struct {
-	kernel string
-	err    error
-}
-
-func (e *errCompiler) Error() string { return fmt.Sprintf("compiling kernel %q: %v", e.kernel, e.err) }
-func (e *errCompiler) Unwrap() error { return e.err }
-
-// fallBack reports whether to repeat a session that ended with err. The new session skips the
-// compute kernel at which the driver's compiler hung or crashed.
-func (s *session) fallBack(err error) bool {
-	var c *errCompiler
-	if !errors.As(err, &c) || s.work != nil || slices.Contains(s.plan.Avoid, c.kernel) {
-		return false
-	}
-	if !slices.ContainsFunc(computeKernels(), func(k kernel) bool { return k.id == c.kernel }) {
-		return false
-	}
-	s.warn("%v; trying again without this kernel", c)
-	s.plan.Avoid = append(s.plan.Avoid, c.kernel)
-	return true
-}
-
 // next returns the child's next message, after handling messages about compiling.
 func (s *session) next(ctx context.Context) (message, error) {
 	for {
@@ -212,7 +184,7 @@ func (s *session) next(ctx context.Context) (message, error) {
 		switch {
 		case err != nil:
 			if s.compiling != "" && (errors.Is(err, errStalled) || errors.Is(err, errEnded)) {
-				err = &errCompiler{s.compiling, err}
+				err = fmt.Errorf("compiling kernel %q: %w", s.compiling, err)
 			}
 			return m, err
 		case m.Compiling != "":
@@ -231,7 +203,6 @@ func (s *session) next(ctx context.Context) (message, error) {
 }
 
 func (s *session) run(ctx context.Context) error {
-	s.compiling = ""
 	child, err := s.start(ctx, s.target.Device.ID, s.plan)
 	if err != nil {
 		return err

@@ -141,20 +141,16 @@ func TestSession(t *testing.T) {
 	}
 }
 
-// If the driver's compiler is slow, hangs or crashes with the strongest kernel, the next
-// one is measured, with a warning.
-func TestCompilerIsFallenBackFrom(t *testing.T) {
+// If the driver's compiler hangs or crashes, the session ends and names the kernel.
+func TestCompilerThatDoesNotEnd(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"jit.hang", "jit.crash"} {
 		f := newFake(t, how+"=pal_wgmma")
 		p := quick() // the hang is longer than a worker may take to start, even on a busy machine
-		p.Start, p.Classes = 4*time.Second, []pal.AppClass{pal.ClassA}
+		p.Start = 4 * time.Second
 		r := f.Session(context.Background(), target(0), p, nil)
-		if r.Partial || !strings.HasPrefix(r.Key, "mma1/") || len(r.Apps) != 1 {
-			t.Errorf("%s: partial %v %q, key %q, %d classes", how, r.Partial, r.Problem, r.Key, len(r.Apps))
-		}
-		if w := strings.Join(r.Warnings, "\n"); !strings.Contains(w, `compiling kernel "wgmma1": `) {
-			t.Errorf("%s: warnings %q", how, w)
+		if !r.Partial || !strings.HasPrefix(r.Problem, `compiling kernel "wgmma1": `) {
+			t.Errorf("%s: partial %v %q", how, r.Partial, r.Problem)
 		}
 	}
 }
