@@ -32,6 +32,7 @@ const (
 	reasonDegraded   = "degraded" // followed by ":" and the first degradation
 	reasonXid        = "xid"      // followed by ":" and the number
 	reasonReleased   = "released" // the operator released the driver
+	reasonMPS        = "mps-daemon"
 
 	degradedThermal = "thermal-slowdown"
 	degradedBrake   = "power-brake"

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
-	"github.com/nomad-pal/nomad-pal/device-plugin/mps"
 )
 
 const (
@@ -55,7 +54,7 @@ var remedies = map[string]string{
 	gpu.LibraryReplaced: "the driver's package was upgraded while the driver is loaded, so no new program can use CUDA (Driver/library version mismatch): " +
 		remedyReboot + "; or stop all tasks on GPUs and reload the driver; hold the package back from unattended upgrades",
 	reasonReleased:   "nomad-device-pal resume",
-	mps.NoDaemon:     "systemctl status nvidia-mps, or nomad job status nvidia-mps, shows why NVIDIA's control daemon does not run; the plugin's log has its answer",
+	reasonMPS:        "systemctl status nvidia-mps, or nomad job status nvidia-mps, shows why NVIDIA's control daemon does not run; the plugin's log has its answer",
 	reasonLost:       remedySeated,
 	reasonRemap:      remedyReturn,
 	reasonRetired:    remedyReturn,

@@ -10,7 +10,6 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
-	"github.com/nomad-pal/nomad-pal/device-plugin/mps"
 	"github.com/nomad-pal/nomad-pal/internal/testlog"
 )
 
@@ -97,7 +96,7 @@ func TestLogNamesTheRemedy(t *testing.T) {
 			t.Errorf("%s is over: %s", reason, text)
 		}
 	}
-	is := verdict{reason: mps.NoDaemon}
+	is := verdict{reason: reasonMPS}
 	p.logVerdict(d, nil, is)
 	says("systemctl status nvidia-mps")
 	p.logVerdict(d, map[string]verdict{d.ID: is}, well)

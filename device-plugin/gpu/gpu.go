@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
@@ -291,3 +292,13 @@ func (u *Unavailable) Error() string {
 
 // Unwrap returns the cause.
 func (u *Unavailable) Unwrap() error { return u.Err }
+
+// Printable replaces invalid text and terminal control characters in strings from outside.
+func Printable(s string) string {
+	return strings.Map(func(c rune) rune {
+		if c == unicode.ReplacementChar || !unicode.IsPrint(c) {
+			return '?'
+		}
+		return c
+	}, s)
+}

@@ -9,7 +9,11 @@
 // library lacks ends the process, so check first, as value and answer do.
 package nvml
 
-import "cmp"
+import (
+	"cmp"
+	"strings"
+	"unicode"
+)
 
 // Options of the backend.
 type Options struct {
@@ -19,3 +23,18 @@ type Options struct {
 }
 
 func (o Options) root() string { return cmp.Or(o.Root, "/") }
+
+// A driver can return any text, for example if a card's InfoROM is broken. If a text is not UTF-8,
+// Nomad concludes that the plugin has crashed.
+
+// Limits on the number of GPUs per machine and of MIG instances per GPU.
+const (
+	mostGPUs      = 1024
+	mostInstances = 64
+)
+
+// isID reports whether a driver's answer can be a device id. An id contains no comma, because
+// commas separate the ids in lists.
+func isID(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(c rune) bool { return c <= ' ' || c == ',' || c >= unicode.MaxASCII })
+}

@@ -5,16 +5,23 @@ package deviceplugin
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/hashicorp/nomad/plugins/device"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
-	"github.com/nomad-pal/nomad-pal/device-plugin/mps"
 )
+
+// NVIDIA's MPS control daemon is a service of the node, which the plugin neither starts nor stops. The
+// plugin asks whether the daemon answers. Tasks reach the daemon through its pipe directory, and a task
+// may be hostile, so the plugin opens no file in that directory, limits the time and the output of the
+// program that it runs, and passes on no environment.
 
 // pipes lists the pipe directories of the MPS control daemons that the plugin asks; none for
 // emulated GPUs.
@@ -33,7 +40,7 @@ func askDaemons(pipes []string) map[string]error {
 	errs := make([]error, len(pipes))
 	var wg sync.WaitGroup
 	for i, pipe := range pipes {
-		wg.Go(func() { errs[i] = mps.Answers(context.Background(), pipe) })
+		wg.Go(func() { errs[i] = daemonAnswers(context.Background(), pipe) })
 	}
 	wg.Wait()
 	out := map[string]error{}
@@ -55,7 +62,7 @@ func (p *Plugin) daemonVerdicts(verdicts map[string]verdict) {
 		}
 		if err := p.daemons[p.cfg.Sharing[block].PipeDirectory]; err != nil {
 			p.warnOnce(err.Error())
-			verdicts[id] = verdict{reason: mps.NoDaemon, degraded: v.degraded, unsettled: true}
+			verdicts[id] = verdict{reason: reasonMPS, degraded: v.degraded, unsettled: true}
 		}
 	}
 }
@@ -85,12 +92,54 @@ func (p *Plugin) joinMPS(res *device.ContainerReservation, chosen []gpu.Device, 
 	if pipe == "" {
 		return nil
 	}
-	res.Envs[mps.EnvPipe], res.Envs[mps.EnvThreads] = pipe, fmt.Sprint(threads)
+	res.Envs[envPipe], res.Envs[envThreads] = pipe, fmt.Sprint(threads)
 	if len(memory) > 0 {
-		res.Envs[mps.EnvMemory] = strings.Join(memory, ",")
+		res.Envs[envMemory] = strings.Join(memory, ",")
 	}
 	if p.cfg.Backend == "nvml" { // emulated GPUs need no directory
 		res.Mounts = append(res.Mounts, &device.Mount{TaskPath: pipe, HostPath: pipe, ReadOnly: true})
 	}
 	return nil
+}
+
+// Variables of a task that uses MPS, as NVIDIA documents them.
+const (
+	envPipe    = "CUDA_MPS_PIPE_DIRECTORY"
+	envThreads = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+	envMemory  = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
+)
+
+// mpsProgram is NVIDIA's control program, found on PATH. The program is both the daemon and its client.
+const mpsProgram = "nvidia-cuda-mps-control"
+
+// daemonWithin is the maximum time of a question to the daemon.
+const daemonWithin = 5 * time.Second
+
+// daemonAnswers returns an error unless the control daemon with this pipe directory answers.
+func daemonAnswers(ctx context.Context, pipe string) error {
+	ctx, cancel := context.WithTimeout(ctx, daemonWithin)
+	defer cancel()
+	var said limited
+	cmd := exec.CommandContext(ctx, mpsProgram)
+	cmd.Env, cmd.Dir, cmd.WaitDelay = []string{envPipe + "=" + pipe}, "/", time.Second
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader("get_server_list\n"), &said, &said
+	err := cmd.Run()
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		err = fmt.Errorf("no answer within %s", daemonWithin)
+	}
+	if err != nil {
+		return fmt.Errorf("asking the MPS control daemon with pipe directory %s: %w %s", pipe, err, strings.TrimSpace(string(said.said)))
+	}
+	return nil
+}
+
+// limited keeps the first bytes that a program writes, and drops the rest.
+type limited struct{ said []byte }
+
+// mostSaid is the maximum number of bytes of a program's output in an error.
+const mostSaid = 400
+
+func (l *limited) Write(p []byte) (int, error) {
+	l.said = append(l.said, p[:min(mostSaid-len(l.said), len(p))]...)
+	return len(p), nil
 }
