@@ -6,6 +6,10 @@ package deviceplugin
 import (
 	"slices"
 	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
 )
 
 // The driver's library can crash the plugin's process, for example after a GPU was unplugged. Nomad
@@ -32,37 +36,56 @@ type starts struct {
 
 const forgetsStarts = "the plugin cannot store its start times, so it does not pause after repeated crashes"
 
+// crashes tracks whether this process and those before it crash.
+type crashes struct {
+	started     time.Time // when the plugin was created, right after the process began
+	begun       bool      // the start of this process is stored
+	calmed      bool      // it is stored that this process did not crash
+	pausedUntil time.Time // end of the pause after several crashes; zero without a pause
+}
+
 // begin stores the start of this process, and decides whether the process pauses before its first
 // scan.
-// Callers hold mu.
-func (p *Plugin) begin(now time.Time) {
-	if p.store.Dir == "" || p.begun {
-		return
+func (c *crashes) begin(now time.Time, d statedir.Dir, log hclog.Logger) error {
+	if d == "" || c.begun {
+		return nil
 	}
 	var s starts
-	if _, err := p.store.Read(startsFile, &s); err != nil {
-		p.log.Warn("cannot read the times of the plugin's last starts", "error", err)
+	if _, err := d.Read(startsFile, &s); err != nil {
+		log.Warn("cannot read the times of the plugin's last starts", "error", err)
 	}
 	s.Starts = slices.DeleteFunc(s.Starts, func(t time.Time) bool { return t.After(now) || now.Sub(t) > crashCounts })
 	if n := len(s.Starts); n >= crashesAllowed {
-		p.pausedUntil = now.Add(crashPause)
-		p.log.Error("the plugin ended unexpectedly after each of its last starts, perhaps in the driver's library; it pauses before it uses the driver again",
+		c.pausedUntil = now.Add(crashPause)
+		log.Error("the plugin ended unexpectedly after each of its last starts, perhaps in the driver's library; it pauses before it uses the driver again",
 			"starts", n, "pause", crashPause)
 		s.Starts = s.Starts[n-crashesAllowed+1:]
 	}
 	s.Starts = append(s.Starts, now)
-	p.begun = true
-	p.stored(forgetsStarts, p.store.Write(startsFile, s))
+	c.begun = true
+	return d.Write(startsFile, s)
+}
+
+// calm stores that this process did not crash.
+func (c *crashes) calm(d statedir.Dir) error {
+	if !c.begun || c.calmed || d == "" {
+		return nil
+	}
+	err := d.Write(startsFile, starts{Starts: []time.Time{}})
+	c.calmed = err == nil
+	return err
+}
+
+// lasted reports whether the process has used the driver for long enough to count as sound.
+func (c *crashes) lasted(now time.Time) bool {
+	return now.Sub(c.started) >= leastUptime && now.Sub(c.pausedUntil) >= leastUptime
 }
 
 // calm stores that this process did not crash. Callers hold mu.
 func (p *Plugin) calm() {
-	if !p.begun || p.calmed || p.store.Dir == "" {
-		return
+	if p.store != nil {
+		p.stored(forgetsStarts, p.crashes.calm(p.store.Dir))
 	}
-	err := p.store.Write(startsFile, starts{Starts: []time.Time{}})
-	p.stored(forgetsStarts, err)
-	p.calmed = err == nil
 }
 
 // endOnRequest stores that this process did not crash.
@@ -70,11 +93,4 @@ func (p *Plugin) endOnRequest() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.calm()
-}
-
-// calmLater calls calm once the process has used the driver for long enough. Callers hold mu.
-func (p *Plugin) calmLater(now time.Time) {
-	if p.scanned && now.Sub(p.started) >= leastUptime && now.Sub(p.pausedUntil) >= leastUptime {
-		p.calm()
-	}
 }

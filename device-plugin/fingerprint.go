@@ -54,7 +54,7 @@ func (p *Plugin) Fingerprint(ctx context.Context) (<-chan *device.FingerprintRes
 	}
 	p.ready()
 	s := &stream{
-		p: p, backend: p.backend, scans: p.scans, cfg: p.cfg,
+		p: p, backend: p.driver.backend, scans: p.driver.scans, cfg: p.cfg,
 		out: make(chan *device.FingerprintResponse), events: make(chan gpu.Event),
 		profiles: make(chan *profile.Profile), opened: time.Now(),
 	}
@@ -64,8 +64,8 @@ func (p *Plugin) Fingerprint(ctx context.Context) (<-chan *device.FingerprintRes
 	if s.patience = cmp.Or(p.opts.Patience, firstWithin); len(p.roster.stored) > 0 && !p.scanned {
 		s.patience = max(s.patience, firstHangAfter)
 	}
-	s.pause = max(0, time.Until(p.pausedUntil))
-	if s.away = p.away(); s.away || s.pause > 0 {
+	s.pause = max(0, time.Until(p.crashes.pausedUntil))
+	if s.away = p.release.away(); s.away || s.pause > 0 {
 		s.patience = 0 // no scan will follow soon
 	}
 	p.streams.Go(func() { s.run(ctx) })
@@ -250,7 +250,9 @@ func (s *stream) look() bool {
 		s.scan()
 	}
 	s.p.restartForState()
-	s.p.calmLater(time.Now())
+	if s.p.scanned && s.p.crashes.lasted(time.Now()) {
+		s.p.calm()
+	}
 	changed := s.followRelease()
 	return s.watch() || changed
 }

@@ -61,7 +61,7 @@ func (p *Plugin) daemonVerdicts(verdicts map[string]verdict) {
 			continue
 		}
 		if err := p.daemons[p.cfg.Sharing[block].PipeDirectory]; err != nil {
-			p.warnOnce(err.Error())
+			p.said.warn(err.Error())
 			verdicts[id] = verdict{reason: reasonMPS, degraded: v.degraded, unsettled: true}
 		}
 	}

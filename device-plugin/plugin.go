@@ -74,45 +74,77 @@ type Plugin struct {
 	root string // directory with dev and proc
 	// readProfile reads the configured profile's file.
 	readProfile func(path string) (*profile.Profile, error)
-	// started is the time when the plugin was created, right after the process began.
-	started time.Time
-
-	streams sync.WaitGroup // counts the fingerprint streams
+	streams     sync.WaitGroup // counts the fingerprint streams
+	known       chan struct{}  // closed once the node's GPUs are known
 
 	mu        sync.Mutex
 	cfg       Config
-	backend   Backend // nil until the first stream after SetConfig
-	scans     *scanner
-	samples   *sampler
-	health    *health
-	measures  *measure.Scheduler // nil if nothing is measured
+	driver    driver
+	release   releaseState
+	crashes   crashes
 	store     *store
-	stateless bool             // the state_dir could not be used when the plugin started, or was replaced
+	stateless bool // the state_dir could not be used when the plugin started, or was replaced
+	said      onceLog
+	health    *health
 	roster    *roster          // nil until ready
 	sharedBy  map[string]int   // number of each device's sharing block, from 0
 	daemons   map[string]error // why MPS control daemons do not answer, by pipe directory
+	profiles  profiles
+	measures  *measure.Scheduler // nil if nothing is measured
 	// measuring is the scheduler that a stream runs, because only one stream measures.
 	measuring *measure.Scheduler
-	profile   *profile.Profile // profile in force; nil for none
-	nodeOnly  *profile.Profile // profile of this node's GPUs alone, for hysteresis
-	view      view             // the last view
-	driver    driverUse
-	endingUse bool // endDriverUse is running
+	view      view // the last view
 	scanned   bool // a scan has ended, successfully or not
-	begun     bool // the start of this process is stored
-	calmed    bool // it is stored that this process did not crash
-	// pausedUntil is the end of the pause after several crashes; zero without a pause.
-	pausedUntil time.Time
-	known       chan struct{} // closed once the node's GPUs are known
-	missing     string        // last logged reason why there is no driver
-	warned      map[string]bool
-	toldXid     map[string]time.Time // when an error was last logged, by GPU and Xid
 }
+
+// driver is the source of GPUs, with what reads it. It is zero until the first stream after SetConfig.
+type driver struct {
+	backend Backend
+	scans   *scanner
+	samples *sampler
+	missing string // last logged reason why there is no driver
+}
+
+// profiles are the profiles that rate this node's GPUs; nil for none.
+type profiles struct {
+	inForce *profile.Profile
+	ofNode  *profile.Profile // of this node's GPUs alone, for hysteresis
+}
+
+// onceLog logs what lasts only once.
+type onceLog struct {
+	log      hclog.Logger
+	messages map[string]bool      // since SetConfig
+	xids     map[string]time.Time // when an error was last logged, by GPU and Xid
+}
+
+// warn logs a message unless it has been logged since SetConfig.
+func (o *onceLog) warn(msg string, more ...any) {
+	if !o.messages[msg] {
+		o.messages[msg] = true
+		o.log.Warn(msg, more...)
+	}
+}
+
+// xid logs an error that a GPU reported, with the number of these errors so far.
+func (o *onceLog) xid(now time.Time, id string, xid, errors int) {
+	kind := fmt.Sprint(id, " ", xid)
+	if last, told := o.xids[kind]; told && now.Sub(last) < xidLogEvery {
+		return
+	}
+	o.xids[kind] = now
+	o.log.Warn("GPU reported an error", "gpu", id, "xid", xid, "errors", errors)
+}
+
+// xidLogEvery is the minimum time between two log lines about the same error of a GPU, because an
+// application can cause any number of errors.
+const xidLogEvery = time.Minute
 
 // New returns a plugin with the default configuration. New does nothing else, because Nomad starts
 // a plugin several times only to ask its name.
 func New(o Options) *Plugin {
-	p := &Plugin{opts: o, log: o.Log, root: "/", readProfile: ReadProfile, started: time.Now(), warned: map[string]bool{}, toldXid: map[string]time.Time{}, known: make(chan struct{})}
+	p := &Plugin{opts: o, log: o.Log, root: "/", readProfile: ReadProfile, known: make(chan struct{}),
+		crashes: crashes{started: time.Now()}, said: onceLog{log: o.Log, xids: map[string]time.Time{}}}
 	p.configure(DefaultConfig())
 	return p
 }
@@ -144,15 +176,14 @@ func (p *Plugin) SetConfig(c *base.Config) error {
 // configure activates cfg. Parts that depend on the configuration are built again at their next
 // use.
 func (p *Plugin) configure(cfg Config) {
-	if p.backend != nil {
-		p.backend.Close()
+	if p.driver.backend != nil {
+		p.driver.backend.Close()
 	}
 	p.cfg = cfg
-	p.backend, p.scans, p.samples, p.measures = nil, nil, nil, nil
+	p.driver, p.measures = driver{missing: p.driver.missing}, nil
 	p.health, p.store, p.stateless = newHealth(), nil, false
-	p.profile, p.nodeOnly = nil, nil
-	p.driver, p.endingUse = driverUsed, false
-	p.warned, p.view.unkept = map[string]bool{}, map[string]error{}
+	p.profiles, p.release = profiles{}, releaseState{}
+	p.said.messages, p.view.unkept = map[string]bool{}, map[string]error{}
 }
 
 // Configure does the same as SetConfig, for a checked configuration.
@@ -176,18 +207,20 @@ func (p *Plugin) Settle(limit time.Duration) {
 
 // ready opens the backend and reads the stored state, once per configuration. Callers hold mu.
 func (p *Plugin) ready() {
-	if p.backend != nil {
+	if p.driver.backend != nil {
 		return
 	}
 	b := p.opts.Open(p.cfg)
-	p.backend, p.scans, p.samples = b, &scanner{backend: b, pipes: p.cfg.pipes()}, &sampler{backend: b}
+	p.driver.backend = b
+	p.driver.scans = &scanner{backend: b, pipes: p.cfg.pipes()}
+	p.driver.samples = &sampler{backend: b}
 	p.store = openStore(p.cfg.StateDir)
 	if err := p.store.Prepare(); err != nil {
 		p.stored(noState, err)
 		p.store, p.stateless = openStore(""), true
 	}
 	p.store.as, _ = os.Stat(string(p.store.Dir))
-	p.begin(time.Now())
+	p.stored(forgetsStarts, p.crashes.begin(time.Now(), p.store.Dir, p.log))
 	kept, err := p.store.load()
 	if err != nil {
 		p.log.Warn("stored faults are lost", "error", err)
@@ -204,13 +237,13 @@ func (p *Plugin) ready() {
 	}
 	p.roster = &roster{stored: before.Devices, forgotten: map[string]bool{}}
 	if p.cfg.ProfileFromNomad != nil {
-		if p.profile, err = p.store.loadCopy(); err != nil {
+		if p.profiles.inForce, err = p.store.loadCopy(); err != nil {
 			p.log.Warn("stored profile is lost", "error", err)
 		}
 	}
 	p.measures = p.scheduler()
 	if until, _ := p.ordered(); !until.IsZero() {
-		p.driver = driverReleased
+		p.release.use = driverReleased
 		if p.measures != nil {
 			_ = p.measures.Pause() // nothing runs yet
 		}
@@ -228,9 +261,9 @@ func (p *Plugin) scheduler() *measure.Scheduler {
 	rules.Jitter = p.cfg.Measure.Jitter
 	rules.IdleFor, rules.Plan.Warmup, rules.Plan.Limit = p.cfg.Measure.IdleFor, p.cfg.Measure.Warmup, p.cfg.Measure.Limit
 	rules.StateDir = p.store.Dir
-	samples := p.samples
+	samples := p.driver.samples
 	var processes func(ids []string) map[string][]int
-	if b, ok := p.backend.(interface {
+	if b, ok := p.driver.backend.(interface {
 		Processes(ids []string) map[string][]int
 	}); ok {
 		processes = b.Processes
@@ -262,20 +295,20 @@ func (p *Plugin) observe(now time.Time, r scanResult) {
 	inv := r.inv
 	if r.err != nil {
 		inv = gpu.Inventory{}
-		if msg := r.err.Error(); msg != p.missing {
-			p.missing = msg
+		if msg := r.err.Error(); msg != p.driver.missing {
+			p.driver.missing = msg
 			p.log.Warn("no GPUs can be published; retrying", "reason", msg)
 		}
 		p.restartFor(r.err)
-	} else if p.missing != "" {
+	} else if p.driver.missing != "" {
 		p.log.Info("GPUs are back", "driver", inv.DriverVersion, "gpus", len(inv.Devices))
-		p.missing = ""
+		p.driver.missing = ""
 	}
 	for _, h := range inv.Hidden {
-		p.warnOnce(h.String(), "remedy", RemedyHidden(h))
+		p.said.warn(h.String(), "remedy", RemedyHidden(h))
 	}
 	for _, w := range inv.Warnings {
-		p.warnOnce(w) // warnings about hidden GPUs are in both
+		p.said.warn(w) // warnings about hidden GPUs are in both
 	}
 	if r.err == nil {
 		var replaced []string
@@ -324,7 +357,7 @@ const leastUptime = time.Minute
 // restartFor ends the process if only a new process can find the driver again.
 func (p *Plugin) restartFor(err error) {
 	var u *gpu.Unavailable
-	if errors.As(err, &u) && u.Restart && time.Since(p.started) >= leastUptime {
+	if errors.As(err, &u) && u.Restart && time.Since(p.crashes.started) >= leastUptime {
 		p.log.Warn("ending the process so that Nomad starts a new one, which loads the new driver's library")
 		p.opts.Exit(restartExit)
 	}
@@ -340,7 +373,7 @@ func (p *Plugin) restartForState() {
 	if p.store.replaced() {
 		p.store, p.stateless = openStore(""), true // write nothing over the state in the new directory
 	}
-	if !p.stateless || time.Since(p.started) < leastUptime {
+	if !p.stateless || time.Since(p.crashes.started) < leastUptime {
 		return
 	}
 	s := openStore(p.cfg.StateDir)
@@ -364,7 +397,7 @@ func (p *Plugin) restartForState() {
 // judge computes the view's verdicts and ratings from its inventory. Callers hold mu.
 func (p *Plugin) judge() {
 	verdicts := p.health.verdicts(p.view.inv, p.cfg.Health)
-	if p.driver != driverUsed {
+	if p.release.use != driverUsed {
 		for id, v := range verdicts {
 			verdicts[id] = verdict{reason: reasonReleased, degraded: v.degraded}
 		}
@@ -397,12 +430,12 @@ func (p *Plugin) stored(trouble string, err error) {
 // rate computes the view's ratings. Callers hold mu.
 func (p *Plugin) rate() {
 	var err error
-	p.view.rating, p.nodeOnly, err = rate(p.view.inv.Devices, p.profile, p.nodeOnly)
+	p.view.rating, p.profiles.ofNode, err = rate(p.view.inv.Devices, p.profiles.inForce, p.profiles.ofNode)
 	if p.view.rating.reference == attr.ReferenceProfile && p.cfg.ProfilePath != "" {
 		p.view.rating.reference = attr.ReferenceFile
 	}
 	if err != nil {
-		p.warnOnce(err.Error())
+		p.said.warn(err.Error())
 	}
 }
 
@@ -445,16 +478,8 @@ func (p *Plugin) unignored(ds []gpu.Device, complete bool) []gpu.Device {
 	}
 	for _, id := range p.cfg.IgnoredGPUIDs {
 		if complete && !matched[id] {
-			p.warnOnce(fmt.Sprintf("config key \"ignored_gpu_ids\": no GPU has the id %q", id))
+			p.said.warn(fmt.Sprintf("config key \"ignored_gpu_ids\": no GPU has the id %q", id))
 		}
 	}
 	return out
-}
-
-// warnOnce logs a message unless it has been logged since SetConfig.
-func (p *Plugin) warnOnce(msg string, more ...any) {
-	if !p.warned[msg] {
-		p.warned[msg] = true
-		p.log.Warn(msg, more...)
-	}
 }

@@ -147,10 +147,10 @@ func (s *stream) adopt(p *profile.Profile) {
 	s.waits = false
 	s.p.mu.Lock()
 	defer s.p.mu.Unlock()
-	if p == nil || s.p.profile != nil && string(s.p.profile.Encode()) == string(p.Encode()) {
+	if p == nil || s.p.profiles.inForce != nil && string(s.p.profiles.inForce.Encode()) == string(p.Encode()) {
 		return
 	}
-	s.p.profile = p
+	s.p.profiles.inForce = p
 	s.p.log.Info("profile is in force", "version", p.Version)
 	s.p.rate()
 	if s.cfg.ProfileFromNomad == nil {

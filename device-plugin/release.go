@@ -22,6 +22,15 @@ const (
 	driverReturning           // the release is over: the next scan opens the driver again
 )
 
+// releaseState is the state of the operator's order to release the driver.
+type releaseState struct {
+	use    driverUse
+	ending bool // endDriverUse is running
+}
+
+// away reports whether the plugin must not use the driver.
+func (r releaseState) away() bool { return r.use == driverLeaving || r.use == driverReleased }
+
 const (
 	// releaseFile holds the operator's order. releasedFile holds the last order that the plugin
 	// executed.
@@ -63,19 +72,16 @@ func ReleasedUntil(dir string, now time.Time) (until time.Time, gone bool, err e
 func (p *Plugin) ordered() (until time.Time, gone bool) {
 	until, gone, err := ReleasedUntil(string(p.store.Dir), time.Now())
 	if err != nil {
-		p.warnOnce(fmt.Sprintf("cannot read the order to release the driver: %v", err))
+		p.said.warn(fmt.Sprintf("cannot read the order to release the driver: %v", err))
 	}
 	return until, gone
 }
 
-// away reports whether the plugin must not use the driver. Callers hold mu.
-func (p *Plugin) away() bool { return p.driver == driverLeaving || p.driver == driverReleased }
-
 // returned records that the plugin uses the driver again, even if the driver does not answer.
 // Callers hold mu.
 func (p *Plugin) returned() {
-	if p.driver == driverReturning {
-		p.driver = driverUsed
+	if p.release.use == driverReturning {
+		p.release.use = driverUsed
 	}
 }
 
@@ -86,24 +92,25 @@ func (s *stream) followRelease() (changed bool) {
 	until, gone := p.ordered()
 	ordered := !until.IsZero()
 	switch {
-	case ordered && !p.away():
-		p.driver, changed = driverLeaving, true
+	case ordered && !p.release.away():
+		p.release.use = driverLeaving
+		changed = true
 		p.log.Info("the plugin is releasing the driver, as the operator ordered", "until", until)
 		p.judge()
-	case !ordered && p.away() && !p.endingUse:
-		p.driver = driverReturning
+	case !ordered && p.release.away() && !p.release.ending:
+		p.release.use = driverReturning
 		p.log.Info("the driver is used again")
 		if p.measures != nil {
 			p.measures.Resume()
 		}
-	case p.driver == driverLeaving && !p.endingUse && s.pending == nil && s.scans.running() == 0:
-		p.endingUse = true
-		go p.endDriverUse(p.backend, p.measures)
-	case p.driver == driverReleased && !gone:
+	case p.release.use == driverLeaving && !p.release.ending && s.pending == nil && s.scans.running() == 0:
+		p.release.ending = true
+		go p.endDriverUse(p.driver.backend, p.measures)
+	case p.release.use == driverReleased && !gone:
 		p.stored("the plugin cannot record that it has released the driver", p.store.Write(releasedFile, release{until}))
 	}
-	if was := s.away; was != p.away() {
-		if s.away = p.away(); was {
+	if was := s.away; was != p.release.away() {
+		if s.away = p.release.away(); was {
 			s.scan()
 		}
 	}
@@ -121,7 +128,7 @@ func (p *Plugin) endDriverUse(b Backend, m *measure.Scheduler) {
 	b.Disconnect()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.backend == b { // the configuration has not changed
-		p.driver, p.endingUse = driverReleased, false
+	if p.driver.backend == b { // the configuration has not changed
+		p.release = releaseState{use: driverReleased}
 	}
 }

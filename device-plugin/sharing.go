@@ -110,7 +110,7 @@ func (f form) group(model string) (kind, name string) {
 func (p *Plugin) share(complete bool) {
 	plan := planSharing(p.cfg.Sharing, p.view.inv.Devices, complete)
 	for _, problem := range plan.problems {
-		p.warnOnce(problem)
+		p.said.warn(problem)
 	}
 	p.sharedBy, p.view.forms = plan.blocks, plan.forms
 }

@@ -221,7 +221,7 @@ func (p *Plugin) event(now time.Time, e gpu.Event) {
 	}
 	for _, id := range hit {
 		p.health.event(now, id, e.Xid, id != e.GPU, p.cfg.Health)
-		p.logXid(now, id, e.Xid)
+		p.said.xid(now, id, e.Xid, p.health.record(id).xidCount)
 	}
 	if judgeXid(e.Xid, p.cfg.Health) == xidContained {
 		for _, id := range p.siblings(e.GPU) {
@@ -229,19 +229,4 @@ func (p *Plugin) event(now time.Time, e gpu.Event) {
 		}
 	}
 	p.judge()
-}
-
-// xidLogEvery is the minimum time between two log lines about the same error of a GPU, because an
-// application can cause any number of errors.
-const xidLogEvery = time.Minute
-
-// logXid logs an error that a GPU reported, with the number of these errors so far. Callers hold
-// mu.
-func (p *Plugin) logXid(now time.Time, id string, xid int) {
-	kind := fmt.Sprint(id, " ", xid)
-	if last, told := p.toldXid[kind]; told && now.Sub(last) < xidLogEvery {
-		return
-	}
-	p.toldXid[kind] = now
-	p.log.Warn("GPU reported an error", "gpu", id, "xid", xid, "errors", p.health.record(id).xidCount)
 }

@@ -75,7 +75,9 @@ func nextStats(now time.Time, interval time.Duration) time.Duration {
 // or the driver is released.
 func (p *Plugin) stats(interval time.Duration) []*device.DeviceGroupStats {
 	p.mu.Lock()
-	v, samples, away := p.view, p.samples, p.away()
+	v := p.view
+	samples := p.driver.samples
+	away := p.release.away()
 	xids := map[string][2]int64{}
 	for id, r := range p.health.records {
 		xids[id] = [2]int64{int64(r.xidLast), int64(r.xidCount)}
