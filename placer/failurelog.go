@@ -188,7 +188,7 @@ func (h *failureLog) withFailures(found []failure.Failure, known failure.Evidenc
 		known.Failures, known.Quarantine = next.failures, next.quarantine
 		strikes, none := known.Judge(f, now)
 		for _, s := range strikes {
-			next.quarantine[s.GPU] = next.quarantine[s.GPU].Struck(s, now)
+			next.quarantine[s.GPU] = failure.Struck(next.quarantine[s.GPU], s, now)
 		}
 		spared = append(spared, none...)
 	}

@@ -383,7 +383,7 @@ func (f Filter) days() (since, until int64) {
 	return since, until
 }
 
-// sums returns the stored sums of the days from since (inclusive) to until (exclusive), grouped by
+// sumsOf returns the stored sums of the days from since (inclusive) to until (exclusive), grouped by
 // the given columns. If since and until are first days of a month, and the columns do not include
 // the day, sums reads the monthly sums.
 func (db *DB) sums(ctx context.Context, f Filter, since, until int64, by []string) (map[dayKey]sums, error) {

@@ -101,8 +101,8 @@ func WaitedBelow() []time.Duration {
 	return []time.Duration{time.Minute, 10 * time.Minute, time.Hour, 6 * time.Hour, dayLong}
 }
 
-// sums returns the amounts that an ended run adds to the sums of its day.
-func (r Run) sums() (s sums) {
+// sumsOf returns the amounts that an ended run adds to the sums of its day.
+func sumsOf(r Run) (s sums) {
 	s[runsEnded], s[waitedTime] = 1, time.Duration(r.Waited).Milliseconds()
 	s[stops], s[stopsLost], s[stopsWon] = int64(r.Stops.Stops), int64(r.LostGPUSeconds*1e3), int64(r.SavedSeconds*1e3)
 	switch r.State {

@@ -273,9 +273,9 @@ var (
 // openLength is the value of the column length for a run that has not ended.
 const openLength = 64
 
-// length returns the number of bits of the time from the run's submission to its end, in
+// lengthOf returns the number of bits of the time from the run's submission to its end, in
 // milliseconds. If the run has not ended, length returns [openLength].
-func (r Run) length() int {
+func lengthOf(r Run) int {
 	if r.Ended.IsZero() {
 		return openLength
 	}
@@ -293,10 +293,10 @@ func (t tx) run(r Run, days map[dayKey]sums) (err error) {
 	changed, err := t.change(upsertRun,
 		r.Namespace, r.Job, stored(r.Submitted), r.User, r.Class, r.Model, r.GPUs, r.MemberGPUs, r.Preemptible, string(r.State), r.Reason,
 		stored(r.Started), stored(r.Whole), stored(r.Ended), millis(r.Waited), r.Predicted, r.Packed, r.Any,
-		r.Slowest, r.Family, millis(r.Took), r.Seen, millis(r.Idle), r.Stops.Stops, r.LostGPUSeconds, r.SavedSeconds, r.length())
+		r.Slowest, r.Family, millis(r.Took), r.Seen, millis(r.Idle), r.Stops.Stops, r.LostGPUSeconds, r.SavedSeconds, lengthOf(r))
 	if changed && !r.Ended.IsZero() {
 		k := dayKey{dayOf(r.Ended), r.Namespace, r.User, r.Class, r.Model}
-		days[k] = days[k].plus(r.sums())
+		days[k] = days[k].plus(sumsOf(r))
 	}
 	return err
 }
@@ -410,7 +410,7 @@ func (k dayKey) compare(o dayKey) int {
 }
 
 // Prune deletes the runs and allocations that ended before a given time. Prune does not delete the
-// sums of days and months.
+// sumsOf of days and months.
 func (db *DB) Prune(ctx context.Context, before time.Time) error {
 	at := stored(before)
 	err := db.transact(ctx, func(tx tx) error {

@@ -160,7 +160,7 @@ func TestRuns(t *testing.T) {
 		again := ended
 		again.Submitted = at(9)
 		write(t, db, Batch{Runs: []Run{again}})
-		keys := []cluster.JobKey{ended.key(), {Namespace: "research", ID: "none"}, waits.key()}
+		keys := []cluster.JobKey{keyOf(ended), {Namespace: "research", ID: "none"}, keyOf(waits)}
 		if last, err := db.LastRuns(t.Context(), keys); err != nil || cmp.Diff([]Run{again, waits}, last) != "" {
 			t.Errorf("last runs %+v, %v", last, err)
 		}

@@ -118,7 +118,7 @@ const (
 // States returns all states.
 func States() []State { return []State{Pending, Running, Complete, Failed, Stopped, Unknown} }
 
-func (r Run) key() cluster.JobKey { return cluster.JobKey{Namespace: r.Namespace, ID: r.Job} }
+func keyOf(r Run) cluster.JobKey { return cluster.JobKey{Namespace: r.Namespace, ID: r.Job} }
 
 // Alloc describes an allocation with GPUs.
 type Alloc struct {

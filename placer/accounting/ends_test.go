@@ -27,7 +27,7 @@ func TestRunAfterOneOfNoTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := &model.Model{Time: at(1), Queue: q, State: cluster.NewState(), View: &request.View{}, Jobs: map[cluster.JobKey]*model.Tracked{}}
-	m.State.Jobs[was.key()] = j
+	m.State.Jobs[keyOf(was)] = j
 	r := NewRecorder([]Run{was}, nil, 0)
 	b := r.Look(m, nil)
 	if len(b.Runs) != 1 || !b.Runs[0].Submitted.After(was.Ended) {

@@ -77,8 +77,8 @@ func (r *Recorder) Know(jobs []cluster.JobKey, last []Run) {
 
 func (r *Recorder) know(runs []Run) {
 	for _, run := range runs {
-		if last, ok := r.runs[run.key()]; !ok || run.Submitted.After(last.Submitted) {
-			r.runs[run.key()] = run
+		if last, ok := r.runs[keyOf(run)]; !ok || run.Submitted.After(last.Submitted) {
+			r.runs[keyOf(run)] = run
 		}
 	}
 }
@@ -286,7 +286,7 @@ func (now *Run) count(is, was queue.Stops) {
 // inOnePiece reports whether all members of the run completed without being replaced, stopped or
 // restarted.
 func inOnePiece(s *cluster.State, r Run) bool {
-	return !slices.ContainsFunc(s.AllocsOf(r.key()), func(a *cluster.Alloc) bool {
+	return !slices.ContainsFunc(s.AllocsOf(keyOf(r)), func(a *cluster.Alloc) bool {
 		began := ms(time.Unix(0, a.CreateTime))
 		if len(a.GPUs) == 0 || began.Before(r.Submitted) {
 			return false
@@ -505,7 +505,7 @@ const ended = math.MaxUint64
 // Written tells the recorder that a batch was stored.
 func (r *Recorder) Written(b Batch, m *model.Model) {
 	for _, run := range b.Runs {
-		r.runs[run.key()] = run
+		r.runs[keyOf(run)] = run
 	}
 	maps.Copy(r.stored, b.seen)
 	r.stops, r.created = b.stops, map[cluster.JobKey]uint64{}

@@ -100,7 +100,7 @@ func (a *Admission) Review(job *api.Job, children bool) Review {
 	}
 	a.patch(&r, job, full)
 	if len(r.Patch) > 0 { // warn only once: when the proxy then calls the endpoint as validator, the job already has its gate
-		r.Warnings = append(r.Warnings, fmt.Sprintf("this job is pending until nomad-pal has chosen its GPUs; see %s", query.ExplainCommand(cluster.KeyOf(full))))
+		r.Warnings = append(r.Warnings, fmt.Sprintf("this job is pending until nomad-pal has chosen its GPUs; see %s", query.ExplainCommand(*full.Namespace, *full.ID)))
 		r.warn(request.MistypedDevices(full))
 	}
 	return r

@@ -322,7 +322,7 @@ func TestHealthOf(t *testing.T) {
 	} {
 		var v heartbeat.Vitals
 		c.report(&v)
-		h := Health{Leader: true}.withPlacer(nil, v.Status(), now)
+		h := withPlacer(Health{Leader: true}, nil, v.Status(), now)
 		if h.Ready != c.ready || !strings.Contains(h.Trouble, c.want) || c.want == "" && h.Trouble != "" {
 			t.Errorf("%s: %+v", c.name, h)
 		}
@@ -365,7 +365,7 @@ func TestHealthHearsHeartbeat(t *testing.T) {
 		{"beside other trouble", Health{Trouble: "x"}, true, denied, 1, 0},
 	} {
 		h := c.is
-		h.hear(c.silent, c.err)
+		hear(&h, c.silent, c.err)
 		if min(1, len(h.Trouble)) != c.trouble || len(h.Warnings) != c.warnings || h.WarningCount != c.warnings {
 			t.Errorf("%s: %+v", c.name, h)
 		}

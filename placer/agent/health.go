@@ -72,8 +72,9 @@ func (a *Agent) health(now time.Time) Health {
 	if last := p.Picture(); last != nil { // Status would wait for the placer
 		warnings = last.Warned()
 	}
-	h = h.withPlacer(warnings, p.Vitals(), now)
-	h.hear(a.warnings.Unwritten(now))
+	h = withPlacer(h, warnings, p.Vitals(), now)
+	silent, err := a.warnings.Unwritten(now)
+	hear(&h, silent, err)
 	return h
 }
 
@@ -100,7 +101,7 @@ func (a *Agent) untilHung(ctx context.Context) error {
 
 // If the agent could not write its heartbeat, hear sets Trouble or adds a warning. silent is true
 // if the heartbeat has been missing for so long that commands report that no placer is active.
-func (h *Health) hear(silent bool, err error) {
+func hear(h *Health, silent bool, err error) {
 	switch {
 	case err == nil || h.Trouble != "":
 	case silent:
@@ -112,7 +113,7 @@ func (h *Health) hear(silent bool, err error) {
 }
 
 // withPlacer adds the health and the warnings of the placer.
-func (h Health) withPlacer(warnings []string, v heartbeat.VitalSigns, now time.Time) Health {
+func withPlacer(h Health, warnings []string, v heartbeat.VitalSigns, now time.Time) Health {
 	h.At, h.Ready = v.LastCycle, !v.LastCycle.IsZero()
 	if h.Trouble = v.Trouble(now); h.Trouble != "" {
 		h.LastError = v.LastError

@@ -28,7 +28,7 @@ func (b *book) note(now time.Time, f Failure) (spared []Strike) {
 	b.Failures = append(b.Failures, f)
 	strikes, spared := Evidence(*b).Judge(f, now)
 	for _, s := range strikes {
-		b.Quarantine[s.GPU] = b.Quarantine[s.GPU].Struck(s, now)
+		b.Quarantine[s.GPU] = Struck(b.Quarantine[s.GPU], s, now)
 	}
 	return spared
 }

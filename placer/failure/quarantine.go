@@ -111,7 +111,7 @@ type Strike struct {
 }
 
 // Struck returns a GPU's quarantine after one more strike.
-func (q Quarantine) Struck(s Strike, now time.Time) Quarantine {
+func Struck(q Quarantine, s Strike, now time.Time) Quarantine {
 	if now.Before(q.Until) {
 		return q // the same incident, because no job was placed on the GPU since
 	}

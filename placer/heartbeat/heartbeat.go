@@ -68,7 +68,7 @@ type Activity struct {
 
 // Fresh reports whether the last heartbeat is so recent that the agent that wrote it should answer
 // requests. The agent can still be in trouble, or have just started.
-func (a Activity) Fresh(now time.Time) bool {
+func Fresh(a Activity, now time.Time) bool {
 	return (a.Working || a.Trouble != "" || a.Unknown != "") && now.Sub(a.Beaten) <= heartbeatLapses
 }
 

@@ -40,8 +40,8 @@ func TestReaderWithWrongClock(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if age := at.Sub(a.Beaten); !a.Working || !a.Fresh(at) || age != 10*time.Second {
-			t.Errorf("%v ahead: working %v, fresh %v, %v old", wrong, a.Working, a.Fresh(at), age)
+		if age := at.Sub(a.Beaten); !a.Working || !Fresh(a, at) || age != 10*time.Second {
+			t.Errorf("%v ahead: working %v, fresh %v, %v old", wrong, a.Working, Fresh(a, at), age)
 		}
 	}
 }

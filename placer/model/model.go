@@ -395,7 +395,7 @@ func (m *Model) statusOf(t *Tracked, w *Wait) JobStatus {
 	case t.Refused != nil:
 		j.Reason = Refused(t.Refused)
 	case t.Nomad == gang.Waiting:
-		j.Wait(w)
+		w.Tell(&j)
 		j.Reason = t.WhyWaits(m, w, j.Reason)
 	}
 	j.GPUs, j.Class, j.Submitted = t.Request.Gang.GPUs(), string(t.Request.Gang.Class), t.Submitted()

@@ -187,8 +187,8 @@ func CanariesRun(st gang.Observed) reason.Reason {
 	return r
 }
 
-// Wait sets the position, the reason and the forecast of a waiting job. w can be nil.
-func (j *JobStatus) Wait(w *Wait) {
+// Tell sets the position, the reason and the forecast of a waiting job. w can be nil.
+func (w *Wait) Tell(j *JobStatus) {
 	if w == nil {
 		return
 	}

@@ -78,7 +78,7 @@ func startOf(w queue.Wait) string {
 
 // notePreempt notes which configuration key allows the placer to stop the job for other jobs,
 // unless the job itself sets pal_preempt.
-func (s facts) notePreempt(e *Explanation, t *model.Tracked) {
+func (s facts) notePreempt(e *draft, t *model.Tracked) {
 	from := t.Request.PreemptFrom
 	if from != "" {
 		e.addNote(fmt.Sprintf("%s allows the placer to stop the job for other jobs; pal_preempt = \"false\" in the job's meta forbids this", from))

@@ -59,12 +59,12 @@ func deployment(ctx context.Context, c *nomad.Client, st gang.Observed) (*api.De
 
 // addDeployment explains the deployment of a service, and which version each member runs; d can be
 // nil.
-func (s *Snapshot) addDeployment(ctx context.Context, e *Explanation, st gang.Observed, d *api.Deployment) error {
+func (s *Snapshot) addDeployment(ctx context.Context, e *draft, st gang.Observed, d *api.Deployment) error {
 	if d == nil {
 		return nil
 	}
 	e.Deployment = deploymentOf(d, st.Job)
-	e.Members = append(e.Members, e.Deployment.reason())
+	e.Members = append(e.Members, progressOf(e.Deployment))
 	versions, err := s.nomad.VersionsOfAllocs(ctx, st.Key)
 	if err != nil {
 		return err
@@ -101,9 +101,9 @@ func promotesItself(job *api.Job, group string) bool {
 	return g != nil && g.Update != nil && g.Update.AutoPromote != nil && *g.Update.AutoPromote
 }
 
-// reason describes the progress of the deployment. Nomad's count of healthy members includes members
+// progressOf describes the progress of the deployment. Nomad's count of healthy members includes members
 // that it has replaced since.
-func (d *Deployment) reason() reason.Reason {
+func progressOf(d *Deployment) reason.Reason {
 	r := reason.Reason{Kind: reason.Deploys, Version: d.Version}
 	for _, g := range d.Groups {
 		want := g.Desired

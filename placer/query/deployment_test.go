@@ -32,7 +32,7 @@ func TestProgressOfADeployment(t *testing.T) {
 		job := api.NewServiceJob("api", "api", "global", 50)
 		job.Version = new(uint64(4))
 		d := deploymentOf(&api.Deployment{JobVersion: 4, Status: api.DeploymentStatusRunning, TaskGroups: map[string]*api.DeploymentState{"serve": &g}}, job)
-		if got := d.reason().String(); got != want {
+		if got := progressOf(d).String(); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}

@@ -100,15 +100,6 @@ type Explanation struct {
 	Failures []model.Try `json:"failures,omitempty"`
 	// Elastic is the size of an elastic gang.
 	Elastic *queue.Size `json:"elastic,omitempty"`
-	// orders is a note on orders about the job: a changed priority, or its release.
-	orders string
-	// holds are the GPUs of the job's members. holds is nil for a gang without all its members,
-	// because the missing members come back to the GPUs that were chosen.
-	holds *pal.Choice
-	// asks is the application class that the job requests now.
-	asks pal.AppClass
-	// pinned is the job as the placer would register it if it started now.
-	pinned *api.Job
 	// NoGate reports whether the placer leaves the job to Nomad only because the job has no gate.
 	NoGate bool `json:"no_gate,omitempty"`
 	// Behind is true if the placer's view of the cluster is older than the job.
@@ -155,9 +146,23 @@ type Allocation struct {
 	Version *uint64 `json:"version,omitempty"`
 }
 
+// draft is an explanation in the making, with what only its making needs.
+type draft struct {
+	Explanation
+	// orders is a note on orders about the job: a changed priority, or its release.
+	orders string
+	// holds are the GPUs of the job's members. holds is nil for a gang without all its members,
+	// because the missing members come back to the GPUs that were chosen.
+	holds *pal.Choice
+	// asks is the application class that the job requests now.
+	asks pal.AppClass
+	// pinned is the job as the placer would register it if it started now.
+	pinned *api.Job
+}
+
 // takeWait copies the queue's data about a waiting job. If the job lacks GPUs, d has details, and
 // small is how many matching GPUs are of models with too few GPUs for the job.
-func (e *Explanation) takeWait(w *model.Wait, d *pal.Decision, small int) {
+func (e *draft) takeWait(w *model.Wait, d *pal.Decision, small int) {
 	e.Wait, e.WaitsFor = &w.Wait, waitsFor(d, w, small)
 	if limited(w) { // nodes are irrelevant while a limit holds
 		e.Obstacles = nil
@@ -199,16 +204,17 @@ func limited(w *model.Wait) bool {
 // Explain returns why a job runs where it runs, or why it does not run.
 func (s *Snapshot) Explain(ctx context.Context, k cluster.JobKey) (*Explanation, error) {
 	e, err := s.explain(ctx, k)
-	if err == nil {
-		e.noteSize()
-		s.noteUncapped(e)
-		e.addNote(e.orders)
-		s.nameGPUs(e)
+	if err != nil {
+		return nil, err
 	}
-	return e, err
+	e.noteSize()
+	s.noteUncapped(e)
+	e.addNote(e.orders)
+	s.nameGPUs(e)
+	return &e.Explanation, nil
 }
 
-func (s *Snapshot) explain(ctx context.Context, k cluster.JobKey) (*Explanation, error) {
+func (s *Snapshot) explain(ctx context.Context, k cluster.JobKey) (*draft, error) {
 	e, st, ok := s.explainFromState(k)
 	if !ok {
 		return s.explainUnknown(ctx, k)
@@ -235,7 +241,7 @@ func (s *Snapshot) explain(ctx context.Context, k cluster.JobKey) (*Explanation,
 
 // explainFromState explains a job from the snapshot alone. ok is false if the snapshot does not
 // have the job.
-func (s *Snapshot) explainFromState(k cluster.JobKey) (e *Explanation, st gang.Observed, ok bool) {
+func (s *Snapshot) explainFromState(k cluster.JobKey) (e *draft, st gang.Observed, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	job, ok := s.m.State.Jobs[k]
@@ -244,9 +250,9 @@ func (s *Snapshot) explainFromState(k cluster.JobKey) (e *Explanation, st gang.O
 	}
 	if st = s.m.Observed(job); st.Nomad == gang.Rejected { // isolated after a panic: do not examine the job
 		why, _ := s.m.Isolated(job, s.m.Time)
-		return &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Rejected, Reason: why}, st, true
+		return &draft{Explanation: Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Rejected, Reason: why}}, st, true
 	}
-	e = &Explanation{Namespace: k.Namespace, Job: k.ID, State: st.Nomad, Allocations: s.allocations(st), Failures: s.m.Tries(k), ClassFrom: s.m.View.ClassFrom(job)}
+	e = &draft{Explanation: Explanation{Namespace: k.Namespace, Job: k.ID, State: st.Nomad, Allocations: s.allocations(st), Failures: s.m.Tries(k), ClassFrom: s.m.View.ClassFrom(job)}}
 	e.Submitted, e.Leaving = time.Unix(0, *job.SubmitTime), s.m.Leaving(st)
 	if cluster.Child(job) {
 		e.Parent = *job.ParentID
@@ -287,7 +293,7 @@ func (s *Snapshot) explainFromState(k cluster.JobKey) (e *Explanation, st gang.O
 }
 
 // ranBefore says when a waiting job ran before, and why it was stopped.
-func (s facts) ranBefore(e *Explanation, k cluster.JobKey) {
+func (s facts) ranBefore(e *draft, k cluster.JobKey) {
 	e.Ran = lastEnd(s.m.State.AllocsOf(k), e.Submitted)
 	if t := s.m.Jobs[k]; t != nil && t.Record != nil && t.Record.Stopped.After(t.Record.Decided) && !e.Ran.IsZero() {
 		e.StoppedWhy, e.StoppedFor = t.Record.StoppedWhy, t.Record.StoppedFor
@@ -296,7 +302,7 @@ func (s facts) ranBefore(e *Explanation, k cluster.JobKey) {
 
 // broken handles a job that still runs in its old version because its newer version is invalid: it
 // adds to the explanation what to fix. t may be nil.
-func (e *Explanation) broken(t *model.Tracked) {
+func (e *draft) broken(t *model.Tracked) {
 	if t == nil || t.Refused == nil || e.State == gang.Failed {
 		return
 	}
@@ -317,7 +323,7 @@ func lastEnd(as []*cluster.Alloc, since time.Time) (at time.Time) {
 
 // explainUnknown explains a job that the snapshot does not have, because the job requests no GPUs
 // or is newer than the snapshot.
-func (s *Snapshot) explainUnknown(ctx context.Context, k cluster.JobKey) (*Explanation, error) {
+func (s *Snapshot) explainUnknown(ctx context.Context, k cluster.JobKey) (*draft, error) {
 	job, err := s.nomad.Job(ctx, k)
 	if err != nil {
 		return nil, err
@@ -326,7 +332,7 @@ func (s *Snapshot) explainUnknown(ctx context.Context, k cluster.JobKey) (*Expla
 		return nil, nomad.NoJob(k)
 	}
 	if rewrite.AsksGPUs(job) {
-		e := &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Waiting, Behind: true}
+		e := &draft{Explanation: Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Waiting, Behind: true}}
 		if e.Reason = (reason.Reason{Kind: reason.NewJob}); s.m.State.Unread[k] != nil {
 			e.State, e.Reason = gang.Rejected, reason.Reason{Kind: reason.Unreadable, Cause: s.m.State.Unread[k].Error()}
 		}
@@ -337,13 +343,13 @@ func (s *Snapshot) explainUnknown(ctx context.Context, k cluster.JobKey) (*Expla
 		if len(rewrite.OtherDevices(job)) == 0 {
 			why.Kind = reason.StaysGated
 		}
-		return &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Rejected, Reason: why}, nil
+		return &draft{Explanation: Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Rejected, Reason: why}}, nil
 	}
-	return &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Native, Reason: reason.Reason{Kind: reason.WithoutGPUs, Cause: request.NoGPUs(job)}}, nil
+	return &draft{Explanation: Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Native, Reason: reason.Reason{Kind: reason.WithoutGPUs, Cause: request.NoGPUs(job)}}}, nil
 }
 
 // native sets the reason why the placer leaves a job to Nomad.
-func (e *Explanation) native(st gang.Observed) {
+func (e *draft) native(st gang.Observed) {
 	e.Reason = reason.Reason{Kind: reason.NotOurs, Needs: st.Holds(), Have: st.Have, Want: st.Want}
 	if err := request.Servable(rewrite.Author(st.Job)); err != nil { // without pins that a release left
 		e.Reason.Cause = err.Error()
@@ -353,7 +359,7 @@ func (e *Explanation) native(st gang.Observed) {
 }
 
 // addRecord adds the recorded last decision to the explanation.
-func (s *Snapshot) addRecord(ctx context.Context, e *Explanation, st gang.Observed) error {
+func (s *Snapshot) addRecord(ctx context.Context, e *draft, st gang.Observed) error {
 	if e.Outcome != nil && (e.Outcome.Status == "stopped" || e.Outcome.Status == AtRest) { // stopping the job made a new version; the version before has the author's submit time
 		if vs, err := s.nomad.Versions(ctx, st.Key); err == nil && *st.Job.Version > 0 && vs[*st.Job.Version-1] != nil {
 			e.Submitted = time.Unix(0, *vs[*st.Job.Version-1].SubmitTime)
@@ -392,7 +398,7 @@ func (s *Snapshot) addRecord(ctx context.Context, e *Explanation, st gang.Observ
 
 // holdsAll reports whether the job's members hold exactly the chosen GPUs. Otherwise Nomad has placed
 // or stopped members since the placer left the job to it.
-func (e *Explanation) holdsAll(chosen *pal.Choice) bool {
+func (e *draft) holdsAll(chosen *pal.Choice) bool {
 	var held []string
 	for _, a := range e.Allocations {
 		held = append(held, a.GPUs...)
@@ -431,7 +437,7 @@ const MeasuredNow = "here, measured now"
 
 // remeasured adds the alternative MeasuredNow if its slowdown differs by 5 % or more from the
 // decision's, because a GPU was measured again after the decision.
-func (e *Explanation) remeasured(d pal.Decision) {
+func (e *draft) remeasured(d pal.Decision) {
 	was := d.Chosen
 	if was == nil || e.asks != "" && e.asks != d.Class || e.holds.Cost > 0.95*was.Cost && e.holds.Cost < 1.05*was.Cost {
 		return
@@ -496,7 +502,7 @@ func sparing(d pal.Decision) pal.AppClass {
 
 // explainWaiting explains what a waiting job waits for, and what would let the job start. Callers
 // hold mu.
-func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
+func (s *Snapshot) explainWaiting(e *draft, t *model.Tracked) {
 	wait := s.waiting()[t.Key.String()]
 	switch e.State = t.Shown(s.m, wait); e.State {
 	case gang.Failed:
@@ -563,14 +569,14 @@ func (s facts) keptForIt(state gang.State, t *model.Tracked) (back func()) {
 }
 
 // never marks the job as one that Nomad cannot place on any node.
-func (e *Explanation) never(found []request.Obstacle) {
+func (e *draft) never(found []request.Obstacle) {
 	e.State, e.Obstacles, e.Reason = gang.Unschedulable, found, request.NeverPlaced(found)
 	e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.ChangeJob})
 }
 
 // askNomad asks Nomad's scheduler about a job that waits, or that could start according to the
 // snapshot. If Nomad refuses the job on every node, the job can never start.
-func (s *Snapshot) askNomad(ctx context.Context, e *Explanation, job *api.Job) {
+func (s *Snapshot) askNomad(ctx context.Context, e *draft, job *api.Job) {
 	if s.nomad == nil || e.State != gang.Waiting && e.State != gang.Starting || cluster.Template(job) || cluster.Child(job) {
 		return
 	}
@@ -591,7 +597,7 @@ func (s *Snapshot) askNomad(ctx context.Context, e *Explanation, job *api.Job) {
 	case len(found) == 0:
 		return
 	}
-	*e = Explanation{Planned: e.Planned, Namespace: e.Namespace, Job: e.Job, Submitted: e.Submitted, Mode: e.Mode, ClassFrom: e.ClassFrom, SpeedsFrom: e.SpeedsFrom, GPUNames: e.GPUNames, Failures: e.Failures, Elastic: e.Elastic}
+	*e = draft{Explanation: Explanation{Planned: e.Planned, Namespace: e.Namespace, Job: e.Job, Submitted: e.Submitted, Mode: e.Mode, ClassFrom: e.ClassFrom, SpeedsFrom: e.SpeedsFrom, GPUNames: e.GPUNames, Failures: e.Failures, Elastic: e.Elastic}}
 	e.never(found)
 }
 

@@ -246,7 +246,7 @@ func IDLength(ids []string) int {
 }
 
 // nameGPUs sets the names of the GPUs in an explanation.
-func (s *Snapshot) nameGPUs(e *Explanation) {
+func (s *Snapshot) nameGPUs(e *draft) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v := s.m.View

@@ -65,8 +65,8 @@ type Holders struct {
 	Enough bool `json:"enough,omitempty"`
 }
 
-// rank returns the sort key of the list of holders: see [Holders.Jobs].
-func (h Holder) rank() int {
+// rankOf returns the sort key of the list of holders: see [Holders.Jobs].
+func rankOf(h Holder) int {
 	switch {
 	case h.Stopping:
 		return 0
@@ -129,7 +129,7 @@ func (s facts) holders(g pal.Gang, self cluster.JobKey) *Holders {
 		out.Jobs = append(out.Jobs, h)
 	}
 	slices.SortStableFunc(out.Jobs, func(a, b Holder) int {
-		return cmp.Or(cmp.Compare(a.rank(), b.rank()), a.EndFrom.Compare(b.EndFrom), cmp.Compare(b.GPUs, a.GPUs))
+		return cmp.Or(cmp.Compare(rankOf(a), rankOf(b)), a.EndFrom.Compare(b.EndFrom), cmp.Compare(b.GPUs, a.GPUs))
 	})
 	out.Omitted = max(0, len(out.Jobs)-mostHolders)
 	out.Jobs = out.Jobs[:len(out.Jobs)-out.Omitted]
@@ -310,7 +310,7 @@ const tryPriority = 80
 
 // whatNow sets the holders of GPUs that a waiting job could use, the remedies, and the change to
 // try. Callers hold mu.
-func (s *Snapshot) whatNow(e *Explanation, t *model.Tracked, w *model.Wait) {
+func (s *Snapshot) whatNow(e *draft, t *model.Tracked, w *model.Wait) {
 	if w != nil && limited(w) {
 		if w.Reason == reason.Quota {
 			e.Remedies = []reason.Reason{{Kind: reason.AwaitTenant, User: w.User}}
@@ -347,7 +347,7 @@ type Alternative struct {
 
 // runsOn explains which GPUs a job's members have and, for a running job, where the job would be
 // placed if it started now, and which changes of the job would alter this placement.
-func (s facts) runsOn(e *Explanation, t *model.Tracked) {
+func (s facts) runsOn(e *draft, t *model.Tracked) {
 	c, g := s.m.View.Cluster, t.Request.Gang
 	at := s.m.View.Running(t.Request, s.heldByMembers(t))
 	complete := len(at.GPUs()) == g.GPUs() && !slices.ContainsFunc(at.GPUs(), func(u int) bool { return !c.Taken(u) })
@@ -362,7 +362,7 @@ func (s facts) runsOn(e *Explanation, t *model.Tracked) {
 	}
 	defer pal.Vacate(c, g, at)()
 	if f, _, ok := s.m.Queue.Look(c, g); ok {
-		e.Alternatives, e.Tradeoffs = []Alternative{{"the best now", pal.Describe(c, g, f.Placement)}}, s.tradeoffs(c, g, sizeKey(t.Request, "max"))
+		e.Alternatives, e.Tradeoffs = []Alternative{{"the best now", pal.Describe(c, g, f.Placement)}}, shown(s.tradeoffs(c, g, sizeKey(t.Request, "max")))
 	}
 }
 

@@ -23,7 +23,7 @@ import (
 )
 
 // addNote appends said to the note, if said is not empty.
-func (e *Explanation) addNote(said string) {
+func (e *draft) addNote(said string) {
 	if e.Note != "" && said != "" {
 		e.Note += "; "
 	}
@@ -31,7 +31,7 @@ func (e *Explanation) addNote(said string) {
 }
 
 // noteSize notes the size of an elastic gang, and how the size can change.
-func (e *Explanation) noteSize() {
+func (e *draft) noteSize() {
 	if e.Elastic != nil {
 		e.addNote(sizeInWords(e.Elastic, e.State))
 	}
@@ -39,7 +39,7 @@ func (e *Explanation) noteSize() {
 
 // noteUncapped adds to the note how many GPUs of a gang of class A have scores that say little
 // about training.
-func (s *Snapshot) noteUncapped(e *Explanation) {
+func (s *Snapshot) noteUncapped(e *draft) {
 	if e.Decision == nil || e.Decision.Chosen == nil || e.Decision.Class != pal.ClassA || e.State == gang.Ended {
 		return
 	}
@@ -77,7 +77,7 @@ func sizeInWords(s *queue.Size, st gang.State) string {
 
 // noteWindows notes which windows reserve GPUs that a waiting job could use, and why the job does
 // not start on these GPUs.
-func (s facts) noteWindows(e *Explanation, t *model.Tracked) {
+func (s facts) noteWindows(e *draft, t *model.Tracked) {
 	for _, k := range s.m.Queue.KeptFrom(gang.QueueTime(s.m.Time), t.Key.String(), s.m.View.Cluster) {
 		said := fmt.Sprintf("window %s keeps %s from %s to %s. ", k.Window, pal.CountGPUs(len(k.On)), model.Moment(k.From), model.Moment(k.To))
 		switch {
@@ -94,7 +94,7 @@ func (s facts) noteWindows(e *Explanation, t *model.Tracked) {
 
 // whenEnds explains when a running job is expected to end and what this expectation is based on, or
 // why the end is not known.
-func (s facts) whenEnds(e *Explanation, t *model.Tracked) {
+func (s facts) whenEnds(e *draft, t *model.Tracked) {
 	if e.EndFrom, e.EndTo = s.ends(t.Key); e.EndTo.IsZero() {
 		job := t.QueueJob(s.m.Cfg.RestartCost)
 		runs, _, _ := s.m.Queue.EarlierRuns(t.Key.String())
@@ -145,7 +145,7 @@ func earlierRuns(runs int, shortest, longest time.Duration) string {
 // notePriority notes how many jobs go first because of their higher priority. With quotas or fair
 // share, the order of tenants comes before priorities, so notePriority counts only jobs of the same
 // namespace.
-func (s facts) notePriority(e *Explanation, t *model.Tracked) {
+func (s facts) notePriority(e *draft, t *model.Tracked) {
 	q := s.m.Cfg.Queue
 	if !q.JobPriority || t.Nomad != gang.Waiting {
 		return
@@ -176,7 +176,7 @@ func ordersSentence(t *model.Tracked) string {
 }
 
 // noteTenant notes how the quota, limits and share of a waiting job's tenant affect the job.
-func (s facts) noteTenant(e *Explanation, t *model.Tracked) {
+func (s facts) noteTenant(e *draft, t *model.Tracked) {
 	u := s.m.Queue.TenantUse(t.Key.Namespace, gang.QueueTime(s.m.Time))
 	holding(&u, s.m.HeldByNamespace())
 	e.addNote(quotaSentence(u))
@@ -295,7 +295,7 @@ func (s *Snapshot) Tenants(sees model.Sees) []queue.TenantUse {
 
 // canariesWait explains why no canary of a running service's new version runs yet, if Nomad has
 // tried and failed to place the canaries.
-func (s *Snapshot) canariesWait(ctx context.Context, e *Explanation, st gang.Observed) error {
+func (s *Snapshot) canariesWait(ctx context.Context, e *draft, st gang.Observed) error {
 	placed := func(a *cluster.Alloc) bool { return a.PlacedFor(st.Job) }
 	if st.Nomad != gang.Running || !gang.HasCanaries(st.Job) || slices.ContainsFunc(st.Members, placed) {
 		return nil

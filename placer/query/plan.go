@@ -33,14 +33,15 @@ func (s *Snapshot) Plan(ctx context.Context, job *api.Job) (*Explanation, error)
 	if err == nil {
 		s.noteUncapped(e)
 		s.nameGPUs(e)
+		return &e.Explanation, nil
 	}
-	return e, err
+	return nil, err
 }
 
 // checkAfter asks Nomad about the jobs in the pal_after of a planned job. If the planned job would
 // wait for one of them until somebody acts, e names this job: Nomad does not have the job, the job
 // never ends, or the job did not succeed.
-func (s *Snapshot) checkAfter(ctx context.Context, e *Explanation, job *api.Job) {
+func (s *Snapshot) checkAfter(ctx context.Context, e *draft, job *api.Job) {
 	hints, err := rewrite.ParseHints(job)
 	if err != nil || s.nomad == nil || e.State != gang.Starting && e.State != gang.Waiting {
 		return
@@ -80,13 +81,13 @@ func (s *Snapshot) runs(job *api.Job) bool {
 }
 
 // plan is [Snapshot.Plan] without requests to Nomad.
-func (s *Snapshot) plan(job *api.Job) (*Explanation, error) {
+func (s *Snapshot) plan(job *api.Job) (*draft, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.waits = nil
 	k := cluster.KeyOf(job)
 	planned := registeredAt(s.m.Time, job)
-	e := &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Waiting, Planned: true}
+	e := &draft{Explanation: Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Waiting, Planned: true}}
 	if e.notServed(job, s.m.Cfg.Children) {
 		return e, nil
 	}
@@ -123,7 +124,7 @@ func (s *Snapshot) plan(job *api.Job) (*Explanation, error) {
 	}
 	tradeoffs := s.tradeoffs(v.Cluster, r.Least(), sizeKey(r, "min")) // before planInQueue places gangs
 	if s.planInQueue(e, t, v, &d); e.State == gang.Starting || e.State == gang.Waiting {
-		if e.Tradeoffs = tradeoffs; e.State == gang.Waiting {
+		if e.Tradeoffs = shown(tradeoffs); e.State == gang.Waiting {
 			e.Tradeoffs = s.thatMayStart(t, tradeoffs)
 		}
 		s.afterOthers(e, t)
@@ -133,7 +134,7 @@ func (s *Snapshot) plan(job *api.Job) (*Explanation, error) {
 
 // replanned returns a job as it would be after its author registered planned, which requests r, and
 // notes in e what the job keeps: its orders and, if it waits, its place in the queue.
-func (s facts) replanned(e *Explanation, planned *api.Job, r request.Request) *model.Tracked {
+func (s facts) replanned(e *draft, planned *api.Job, r request.Request) *model.Tracked {
 	k := cluster.KeyOf(planned)
 	t := &model.Tracked{Lifecycle: gang.Of(gang.Observed{Key: k, Job: planned, Nomad: gang.Waiting})}
 	if was := s.m.Jobs[k]; was != nil && was.Nomad == gang.Waiting {
@@ -179,7 +180,7 @@ func Refused(job *api.Job) *Explanation {
 // placer does not place jobs that nomad-pal run registers without a gate, jobs without members, and
 // parameterized or periodic jobs whose children it cannot place. If the placer can place the
 // children, notServed notes that the plan is for one child.
-func (e *Explanation) notServed(job *api.Job, children bool) bool {
+func (e *draft) notServed(job *api.Job, children bool) bool {
 	childless := request.Childless(job, children)
 	switch {
 	case !rewrite.Gated(request.Gate(job)):
@@ -201,7 +202,7 @@ func (e *Explanation) notServed(job *api.Job, children bool) bool {
 }
 
 // planRunning explains what an edit would do to a running gang.
-func (s facts) planRunning(e *Explanation, st gang.Observed, changed gang.Lifecycle, v *request.View, d *pal.Decision) {
+func (s facts) planRunning(e *draft, st gang.Observed, changed gang.Lifecycle, v *request.View, d *pal.Decision) {
 	room := s.m.RoomForPlan(&changed, v)
 	if !d.Placed {
 		room.Reason = d.Reason // the decision's reason has details about nodes
@@ -215,7 +216,7 @@ func (s facts) planRunning(e *Explanation, st gang.Observed, changed gang.Lifecy
 // afterOthers explains that a planned gang first waits for its pal_begin, or for the jobs in its
 // pal_after that have not succeeded. In this case, plan predicts no start, and offers no change,
 // because none would let the gang start now.
-func (s facts) afterOthers(e *Explanation, t *model.Tracked) {
+func (s facts) afterOthers(e *draft, t *model.Tracked) {
 	after := reason.Reason{Kind: reason.Provided}
 	for _, b := range t.Predecessors() {
 		if !s.m.Dependencies.Known[b].Unmet().IsZero() {
@@ -241,7 +242,7 @@ func (s facts) afterOthers(e *Explanation, t *model.Tracked) {
 }
 
 // planInQueue lets the queue of the copied model decide on a planned gang, and fills in e.
-func (s *Snapshot) planInQueue(e *Explanation, t *model.Tracked, v *request.View, d *pal.Decision) {
+func (s *Snapshot) planInQueue(e *draft, t *model.Tracked, v *request.View, d *pal.Decision) {
 	k := t.Key
 	s.m.Queue.Removed(gang.QueueTime(s.m.Time), k.String())
 	s.m.Jobs[k] = t

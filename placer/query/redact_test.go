@@ -36,8 +36,8 @@ func TestRedaction(t *testing.T) {
 		{"a name that is none", queue.Wait{Reason: reason.Reserved, Ahead: "secret"}, "free GPUs are reserved for " + model.Unseen + ", ahead in the queue"},
 	} {
 		var j model.JobStatus
-		j.Wait(&model.Wait{Wait: c.wait})
-		e := Explanation{Reason: c.wait.Why()}
+		(&model.Wait{Wait: c.wait}).Tell(&j)
+		e := draft{Explanation: Explanation{Reason: c.wait.Why()}}
 		e.takeWait(&model.Wait{Wait: c.wait}, &pal.Decision{}, 0)
 		if got := j.RedactedFor(all); got.Reason.String() != j.Reason.String() && c.wait.Ahead != "secret" {
 			t.Errorf("%s: who sees all reads %q", c.name, got.Reason.String())

@@ -47,7 +47,7 @@ func triesOf(job *api.Job) int { return max(3, mostTried*10/max(10, len(job.Task
 
 // neverRuns explains which changes would let the job run. neverRuns shows single changes or, if no
 // single change is enough, two changes together. neverRuns drops obstacles that are temporary.
-func (e *Explanation) neverRuns(v *request.View, job *api.Job) {
+func (e *draft) neverRuns(v *request.View, job *api.Job) {
 	if e.Wait != nil && e.Wait.Reason == reason.Limit {
 		e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.AskLess, Limit: e.Wait.Limit, User: e.Wait.User})
 		return
@@ -226,19 +226,32 @@ type Tradeoff struct {
 	Change string `json:"change"`
 	// Choice are the GPUs that the gang would get; nil if the gang would not fit.
 	Choice *pal.Choice `json:"choice,omitempty"`
-	gang   pal.Gang
+}
+
+// change is a tradeoff, and the gang with the changed request.
+type change struct {
+	Tradeoff
+	gang pal.Gang
 }
 
 // thatMayStart drops the tradeoffs that show GPUs although the queue would not start the waiting job
 // with them now. If the queue would start the job, thatMayStart sets Choice to the GPUs of the start.
-func (s facts) thatMayStart(t *model.Tracked, all []Tradeoff) (out []Tradeoff) {
+func (s facts) thatMayStart(t *model.Tracked, all []change) (out []Tradeoff) {
 	for _, o := range all {
 		if at, ok := s.starts(t, o.gang); ok {
 			o.Choice = pal.Describe(s.m.View.Cluster, o.gang, at)
 		} else if o.Choice != nil {
 			continue
 		}
-		out = append(out, o)
+		out = append(out, o.Tradeoff)
+	}
+	return out
+}
+
+// shown returns tradeoffs without the gangs.
+func shown(all []change) (out []Tradeoff) {
+	for _, o := range all {
+		out = append(out, o.Tradeoff)
 	}
 	return out
 }
@@ -247,14 +260,14 @@ func (s facts) thatMayStart(t *model.Tracked, all []Tradeoff) (out []Tradeoff) {
 // gang's placement on the GPUs that are free now. A placement changes if the gang fits or no longer
 // fits, or gets other GPUs, or GPUs that are closer together. count is the -what-if key that sets
 // the number of members.
-func (s facts) tradeoffs(c *pal.Cluster, g pal.Gang, count string) (out []Tradeoff) {
+func (s facts) tradeoffs(c *pal.Cluster, g pal.Gang, count string) (out []change) {
 	find := func(g pal.Gang) (pal.Placement, bool) {
 		f, _, ok := s.m.Queue.Look(c, g)
 		return f.Placement, ok
 	}
 	own, fits := find(g)
-	add := func(change string, g pal.Gang, at pal.Placement, ok bool) {
-		t := Tradeoff{Change: change, gang: g}
+	add := func(what string, g pal.Gang, at pal.Placement, ok bool) {
+		t := change{Tradeoff{Change: what}, g}
 		if ok {
 			t.Choice = pal.Describe(c, g, at)
 		}

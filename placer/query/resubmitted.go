@@ -65,7 +65,7 @@ func (s facts) tooLarge(t *model.Tracked) reason.Reason {
 // resubmitted explains what happens if a job is submitted again while its gang runs: see
 // [gang.Resubmitted]. kept reports whether the job requests the GPUs that it has. If the job
 // requests other GPUs, room is where it could run.
-func (e *Explanation) resubmitted(st gang.Observed, job *api.Job, kept bool, room gang.Room) {
+func (e *draft) resubmitted(st gang.Observed, job *api.Job, kept bool, room gang.Room) {
 	e.State, e.Obstacles = gang.Running, nil
 	e.Reason = reason.Reason{Needs: st.Holds()}
 	switch {

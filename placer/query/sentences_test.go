@@ -72,7 +72,7 @@ func TestResubmittedSentences(t *testing.T) {
 		was, now := hostile.Plain("j", 2, 1, 1), hostile.Plain("j", c.count, 1, 1)
 		was.Type, now.Type = &c.kind, &c.kind
 		st := gang.Observed{Job: was, Members: []*cluster.Alloc{{GPUs: []string{"a"}}, {GPUs: []string{"b"}}}}
-		e := &Explanation{Obstacles: []request.Obstacle{{}}, Decision: &pal.Decision{}}
+		e := &draft{Explanation: Explanation{Obstacles: []request.Obstacle{{}}, Decision: &pal.Decision{}}}
 		e.resubmitted(st, now, gang.SameRequests(was, now), gang.Room{Fits: c.placed, Reason: reason.Unread("no room")})
 		if !strings.HasPrefix(e.Reason.String(), "runs on 2 GPUs") || !strings.Contains(e.Reason.String(), c.want) || e.State != c.state || e.Obstacles != nil {
 			t.Errorf("%s: %s, %s", name, e.State, e.Reason.String())

@@ -36,7 +36,7 @@ const (
 const mostMembers = 3
 
 // addTried explains how often Nomad has retried members, and what happened to missing members.
-func (e *Explanation) addTried(s *Snapshot, st gang.Observed, deploys bool) {
+func (e *draft) addTried(s *Snapshot, st gang.Observed, deploys bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t := s.m.Jobs[st.Key]; t != nil && (st.Nomad == gang.Running || st.Nomad == gang.Starting) {

@@ -7,19 +7,16 @@ import (
 	"strings"
 
 	"github.com/hashicorp/nomad/api"
-
-	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
 // ExplainCommand returns the command that explains a job.
-func ExplainCommand(k cluster.JobKey) string {
-	return "nomad-pal explain " + InNamespace(k.Namespace, ShellQuoted(k.ID))
+func ExplainCommand(namespace, job string) string {
+	return "nomad-pal explain " + InNamespace(namespace, ShellQuoted(job))
 }
 
 // StartRun returns the command that starts a run of a parameterized or periodic job.
 func StartRun(job *api.Job) string {
-	k := cluster.KeyOf(job)
-	id := InNamespace(k.Namespace, ShellQuoted(k.ID))
+	id := InNamespace(*job.Namespace, ShellQuoted(*job.ID))
 	if job.IsPeriodic() {
 		return "nomad job periodic force " + id
 	}

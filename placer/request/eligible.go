@@ -32,7 +32,7 @@ func nodeFits(job *api.Job, g *api.TaskGroup, n *api.Node) bool {
 // ([Lack.passes]).
 func nodeCould(job *api.Job, g *api.TaskGroup, n *api.Node) bool {
 	could := true
-	eachLack(job, g, n, func(l Lack) bool { could = l.passes(); return could })
+	eachLack(job, g, n, func(l Lack) bool { could = passes(l); return could })
 	return could
 }
 

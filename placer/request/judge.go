@@ -81,7 +81,7 @@ func tooLarge(ctx context.Context, by Scheduler, author *api.Job, failed map[str
 				return nil, err
 			}
 		}
-		o, holds := Obstacle{Group: *g.Name, Lack: l, What: l.String()}, false
+		o, holds := Obstacle{Group: *g.Name, Lack: l, What: textOf(l)}, false
 		for _, n := range nodes {
 			if !inDatacenters(author.Datacenters, n.Datacenter) || cluster.PoolOf(author) != cluster.PoolAll && cluster.PoolOf(author) != n.NodePool {
 				continue

@@ -66,17 +66,17 @@ type Lack struct {
 	Threshold float64 `json:"threshold,omitempty"`
 }
 
-// String describes the lack, if possible in the words of nomad job plan.
-func (l Lack) String() string {
+// textOf describes the lack, if possible in the words of nomad job plan.
+func textOf(l Lack) string {
 	switch l.Kind {
 	case LackDatacenter:
 		return fmt.Sprintf("datacenter %q is not one of the job's datacenters", l.Name)
 	case LackNodePool:
 		return fmt.Sprintf("node pool %q is not the job's node pool", l.Name)
 	case LackConstraint:
-		return "constraint " + l.condition().String()
+		return "constraint " + condition(l).String()
 	case LackGPUMeets:
-		return "device constraint " + l.condition().String()
+		return "device constraint " + condition(l).String()
 	case LackDriver:
 		return "missing drivers: " + l.Name
 	case LackHostVolume:
@@ -86,7 +86,7 @@ func (l Lack) String() string {
 	case LackCSI:
 		return "no CSI plugin to mount volume " + l.Name
 	case LackDevice:
-		return "missing devices: " + l.ofDevices()
+		return "missing devices: " + ofDevices(l)
 	case LackGPUs:
 		return fmt.Sprintf("only %d GPUs of one model", l.Have)
 	case LackParts:
@@ -102,21 +102,21 @@ func (l Lack) String() string {
 	case LackFree:
 		return fmt.Sprintf("less than %d %s are free", l.Need, l.Name)
 	case LackFreeGPUs:
-		return l.freeGPUs()
+		return freeGPUs(l)
 	case LackFreePort:
 		return fmt.Sprintf("static port %d (%s) is in use", l.Need, l.Name)
 	}
 	return l.Name
 }
 
-func (l Lack) ofDevices() string {
+func ofDevices(l Lack) string {
 	if l.Need > 1 {
 		return fmt.Sprintf("%d × %s", l.Need, l.Name)
 	}
 	return l.Name
 }
 
-func (l Lack) freeGPUs() string {
+func freeGPUs(l Lack) string {
 	text := fmt.Sprintf("fewer than %d matching GPUs are free", l.Need)
 	if l.Need == 1 {
 		text = "no matching GPUs are free"
@@ -128,7 +128,7 @@ func (l Lack) freeGPUs() string {
 }
 
 // passes reports whether the lack can end by itself, when jobs end or nodes come back.
-func (l Lack) passes() bool {
+func passes(l Lack) bool {
 	switch l.Kind {
 	case LackReady, LackHealth, LackFree, LackFreeGPUs, LackFreePort:
 		return true
@@ -136,11 +136,11 @@ func (l Lack) passes() bool {
 	return false
 }
 
-// away reports whether the lack ends when nodes, drivers or devices come back, without the end of
+// isAway reports whether the lack ends when nodes, drivers or devices come back, without the end of
 // any job.
-func (l Lack) away() bool { return l.Kind == LackReady || l.Kind == LackHealth }
+func isAway(l Lack) bool { return l.Kind == LackReady || l.Kind == LackHealth }
 
-func (l Lack) condition() constraint.Condition {
+func condition(l Lack) constraint.Condition {
 	return constraint.Condition{Attribute: l.Attribute, Operator: l.Operator, Value: l.Value}
 }
 

@@ -153,7 +153,7 @@ func (v *View) count(a gpuRequest, look func(node int) []Lack) (found []Obstacle
 		}
 	}
 	for l, nodes := range counts {
-		o := Obstacle{Lack: l, What: l.String(), Nodes: nodes, Total: len(v.Nodes), Now: l.passes(), Away: l.away()}
+		o := Obstacle{Lack: l, What: textOf(l), Nodes: nodes, Total: len(v.Nodes), Now: passes(l), Away: isAway(l)}
 		if everywhere {
 			o.Fault = v.fault(a, l)
 		}
@@ -197,8 +197,8 @@ func (v *View) lastingLacks(job *api.Job, a gpuRequest, i int, groups []int, few
 	if few != nil {
 		add(*few)
 	}
-	if slices.ContainsFunc(lacks, func(l Lack) bool { return !l.passes() }) {
-		lacks = slices.DeleteFunc(lacks, Lack.passes)
+	if slices.ContainsFunc(lacks, func(l Lack) bool { return !passes(l) }) {
+		lacks = slices.DeleteFunc(lacks, passes)
 	}
 	return lacks
 }

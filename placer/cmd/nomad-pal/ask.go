@@ -120,7 +120,7 @@ func (a *answers) findPublished(now time.Time) error {
 			return err
 		}
 		return missing(start, "no agent has published its address in Nomad")
-	case !is.Fresh(now):
+	case !heartbeat.Fresh(is, now):
 		return missing("wait a minute if another agent stands by; otherwise start one (nomad-pal agent), or set NOMAD_PAL_ADDR", "agent %s, at %s, was last seen %s", is.Agent, cmp.Or(is.Address, "no address"), query.Ago(is.Beaten, now))
 	case is.Address == "":
 		return missing("set http { advertise } in the agent's configuration, or set NOMAD_PAL_ADDR", "agent %s publishes no address", is.Agent)

@@ -223,7 +223,7 @@ func checkSilent(b *base, now time.Time) (k query.Check, ok bool) {
 		return k, false
 	}
 	is, err := heartbeat.ReadActivity(b.ctx, client, now)
-	if err != nil || b.palAddress != "" || is.Address == "" || is.Fresh(now) || onlyThere(is) {
+	if err != nil || b.palAddress != "" || is.Address == "" || heartbeat.Fresh(is, now) || onlyThere(is) {
 		return k, false
 	}
 	cfg := b.config()

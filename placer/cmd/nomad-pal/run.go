@@ -286,7 +286,7 @@ func registered(b *base, client *nomad.Client, job *api.Job, resp *api.JobRegist
 // whatNext says what happens to a job that was registered.
 func whatNext(b *base, job *api.Job) string {
 	_, pinned := rewrite.Pinned(job)
-	see := query.ExplainCommand(cluster.KeyOf(job))
+	see := query.ExplainCommand(*job.Namespace, *job.ID)
 	switch {
 	case cluster.Template(job):
 		if children, known := servesChildren(b, job); known {
@@ -322,7 +322,7 @@ func watchJob(b *base, a *answers, k cluster.JobKey) int {
 	e, idle, err := b.awaitStart(a, k)
 	switch {
 	case b.ctx.Err() != nil:
-		b.complain("Interrupted. The job stays registered: see " + query.ExplainCommand(k))
+		b.complain("Interrupted. The job stays registered: see " + query.ExplainCommand(k.Namespace, k.ID))
 		return map[bool]int{true: exitNoPlacer, false: exitInterrupted}[idle]
 	case err != nil:
 		return b.fail(err)

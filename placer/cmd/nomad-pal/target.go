@@ -299,7 +299,7 @@ func printGPU(b *base, x *explained) {
 	}
 	if g.Job != "" && g.Job != model.Unseen {
 		namespace, id, _ := strings.Cut(g.Job, "/")
-		next = append(next, "Why the job has this GPU: "+query.ExplainCommand(cluster.JobKey{Namespace: namespace, ID: id}))
+		next = append(next, "Why the job has this GPU: "+query.ExplainCommand(namespace, id))
 	}
 	printSteps(b, next)
 	if len(g.PMScores) > 0 {
