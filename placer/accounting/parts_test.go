@@ -78,7 +78,7 @@ func TestMemberGPUs(t *testing.T) {
 		var r Run
 		q := request.Request{Job: batchJob(), Gang: pal.Gang{Class: pal.ClassB, MemberSets: sets}}
 		q.Hints.Preempt = want == 8
-		if r.requests(cluster.NewState(), q); r.MemberGPUs != want || r.Preemptible != (want == 8) || r.GPUs != q.Gang.GPUs() || r.Class != "B" {
+		if setRequest(&r, cluster.NewState(), q); r.MemberGPUs != want || r.Preemptible != (want == 8) || r.GPUs != q.Gang.GPUs() || r.Class != "B" {
 			t.Errorf("%+v of %+v", r, sets)
 		}
 	}
@@ -98,7 +98,7 @@ func TestFinishedMembersCount(t *testing.T) {
 		return request.Request{Job: j, Gang: pal.Gang{Class: pal.ClassB, MemberSets: []pal.MemberSet{{Members: left, GPUs: 2}}}}
 	}
 	var r, late Run
-	r.requests(s, request(3))
+	setRequest(&r, s, request(3))
 	for n := range 3 {
 		id := string('a' + rune(n))
 		s.ByJob[cluster.KeyOf(j)] = map[string]*cluster.Alloc{}
@@ -107,11 +107,11 @@ func TestFinishedMembersCount(t *testing.T) {
 		for id, a := range s.Allocs {
 			s.ByJob[cluster.KeyOf(j)][id] = a
 		}
-		if r.requests(s, request(2-n)); r.GPUs != 6 {
+		if setRequest(&r, s, request(2-n)); r.GPUs != 6 {
 			t.Errorf("after %d have finished: %d GPUs", n+1, r.GPUs)
 		}
 	}
-	if late.requests(s, request(0)); late.GPUs != 6 {
+	if setRequest(&late, s, request(0)); late.GPUs != 6 {
 		t.Errorf("a run that came and ended between two cycles: %d GPUs", late.GPUs)
 	}
 }

@@ -114,7 +114,7 @@ func (r *Recorder) Look(of *model.Model, idle []IdleGPU) Batch {
 		}
 		s := queue.StopsOf(m.Queue, k.String())
 		if s != (queue.Stops{}) && (now.Ended.IsZero() || now != was) {
-			now.count(s, r.stops[k])
+			addStops(&now, s, r.stops[k])
 			b.stops[k] = s
 		}
 		runs[k] = now
@@ -181,10 +181,10 @@ func (r *Recorder) run(m *picture, st gang.Observed, was Run, known bool) (now R
 	if n > 0 && finishedGPUs(m.State, st.Job) == 0 {
 		now.GPUs = n
 	}
-	now.describe(m, st)
+	describe(&now, m, st)
 	switch {
 	case over:
-		now.end(m, st, o)
+		setEnd(&now, m, st, o)
 	case anyLive(m.State, st.Key) && rewrite.Stopped(st.Job):
 		now.State = Stopped
 	case anyLive(m.State, st.Key):
@@ -249,8 +249,8 @@ func createIndex(job *api.Job) uint64 {
 	return *job.CreateIndex
 }
 
-// end records how the run ended.
-func (now *Run) end(m *picture, st gang.Observed, o *query.Outcome) {
+// setEnd records how the run ended.
+func setEnd(now *Run, m *picture, st gang.Observed, o *query.Outcome) {
 	now.State, now.Reason, now.Ended = State(o.Status), o.Reason.String(), ms(o.At)
 	if o.Status == query.AtRest {
 		now.State = Stopped
@@ -271,10 +271,10 @@ func (now *Run) end(m *picture, st gang.Observed, o *query.Outcome) {
 	}
 }
 
-// count adds the queue's newly counted stops to the run: the difference between the present counts
+// addStops adds the queue's newly counted stops to the run: the difference between the present counts
 // (is) and the counts at the previous write (was). The queue restarts its counts at 0 when the
 // queue restarts, and when the job leaves the queue.
-func (now *Run) count(is, was queue.Stops) {
+func addStops(now *Run, is, was queue.Stops) {
 	if is.Stops < was.Stops || is.LostGPUSeconds < was.LostGPUSeconds || is.SavedSeconds < was.SavedSeconds {
 		was = queue.Stops{}
 	}
@@ -314,7 +314,7 @@ func outcome(m *model.Model, st gang.Observed) *query.Outcome {
 }
 
 // describe sets the fields of the run from the job's members and the placer's record.
-func (now *Run) describe(m *picture, st gang.Observed) {
+func describe(now *Run, m *picture, st gang.Observed) {
 	for _, a := range m.State.AllocsOf(st.Key) {
 		at := ms(time.Unix(0, a.CreateTime))
 		if len(a.GPUs) == 0 || at.Before(now.Submitted) {
@@ -332,12 +332,12 @@ func (now *Run) describe(m *picture, st gang.Observed) {
 	t := m.Jobs[st.Key]
 	if t == nil {
 		if r, err := m.View.Request(rewrite.Author(st.Job)); err == nil { // it ran between two snapshots
-			now.requests(m.State, r)
+			setRequest(now, m.State, r)
 		}
 		return
 	}
 	if t.Refused == nil {
-		now.requests(m.State, t.Request)
+		setRequest(now, m.State, t.Request)
 	}
 	rec := t.Record
 	if rec == nil || rec.Decided.Before(now.Submitted) {
@@ -361,9 +361,9 @@ func (now *Run) describe(m *picture, st gang.Observed) {
 	}
 }
 
-// requests sets the fields of the run that describe what the job requests. A request does not
+// setRequest sets the fields of the run that describe what the job requests. A request does not
 // include completed members, so requests adds the GPUs of these members.
-func (now *Run) requests(s *cluster.State, r request.Request) {
+func setRequest(now *Run, s *cluster.State, r request.Request) {
 	now.Class, now.Preemptible = string(r.Gang.Class), r.Hints.Preempt
 	done := finishedGPUs(s, r.Job)
 	if done == 0 || now.GPUs == 0 {

@@ -116,7 +116,7 @@ func Diagnose(a *cluster.Alloc, gpus []string, node string, unhealthy map[string
 		// failure.
 		events := UntilKilled(a.Tasks[task].Events)
 		for _, e := range slices.Backward(events) {
-			if f.judge(task, e) {
+			if judge(&f, task, e) {
 				f.OfTask = true
 				return f
 			}
@@ -190,13 +190,13 @@ const (
 const tooLong = "argument list too long"
 
 // judge evaluates one task event and reports whether it shows the cause.
-func (f *Failure) judge(task string, e *api.TaskEvent) bool {
+func judge(f *Failure, task string, e *api.TaskEvent) bool {
 	switch e.Type {
 	case taskHookFailed:
 		said := cmp.Or(e.Message, e.DisplayMessage)
 		f.Cause, f.Reason = Infrastructure, fmt.Sprintf("task %q: %s", task, said)
 		if strings.HasPrefix(said, devicesHook) && strings.Contains(said, unhealthy) {
-			f.Unhealthy = f.named(said)
+			f.Unhealthy = named(f, said)
 		}
 		return true
 	case taskRestoreFailed, api.TaskArtifactDownloadFailed, api.TaskSetupFailure:
@@ -208,7 +208,7 @@ func (f *Failure) judge(task string, e *api.TaskEvent) bool {
 			return true
 		}
 		f.Cause, f.Reason = Infrastructure, fmt.Sprintf("task %q: %s: %s", task, e.Type, e.DisplayMessage)
-		f.Unhealthy = f.named(e.DisplayMessage)
+		f.Unhealthy = named(f, e.DisplayMessage)
 		f.Driver, f.Named = f.Unhealthy == nil, f.Unhealthy != nil
 		return true
 	case api.TaskFailedValidation:
@@ -233,7 +233,7 @@ func (f *Failure) judge(task string, e *api.TaskEvent) bool {
 }
 
 // named returns the allocation's GPUs that a message names.
-func (f *Failure) named(message string) []string {
+func named(f *Failure, message string) []string {
 	var out []string
 	for _, id := range f.GPUs {
 		if strings.Contains(message, id) {
@@ -262,7 +262,7 @@ var ofTask = regexp.MustCompile(`^task ".*?": `)
 // jobs, such as a server of artifacts that is down, or a program that the nodes lack. SharedCause
 // returns "" if the placer avoids the cause when it chooses other GPUs: a node that is down, and
 // GPUs that are unhealthy.
-func (f *Failure) SharedCause() string {
+func SharedCause(f *Failure) string {
 	if f.Cause != Infrastructure || f.Reason == NodeDown || len(f.Unhealthy) > 0 {
 		return ""
 	}

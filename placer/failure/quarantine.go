@@ -167,7 +167,7 @@ func (e Evidence) Judge(f Failure, now time.Time) (strikes, spared []Strike) {
 	for _, id := range f.Unhealthy {
 		strikes = append(strikes, Strike{GPU: id, Reason: why, ByJobs: f.Named})
 	}
-	if f.unclear() {
+	if unclear(f) {
 		tries := e.tries(now)
 		for _, id := range attr.GPUsOf(f.GPUs) {
 			n := e.against(id, tries, now)
@@ -211,7 +211,7 @@ func (e Evidence) withinCap(strikes []Strike, now time.Time) (kept, spared []Str
 
 // unclear reports whether the GPUs may have caused the failure, although the job appears to be at
 // fault.
-func (f *Failure) unclear() bool { return f.Cause == User || f.Driver }
+func unclear(f Failure) bool { return f.Cause == User || f.Driver }
 
 // try is one failed attempt to run a job. The attempt includes all members of the gang that failed.
 type try struct {
@@ -225,7 +225,7 @@ func (e Evidence) tries(now time.Time) []*try {
 	var out []*try
 	for i := range e.Failures {
 		f := &e.Failures[i]
-		if !f.unclear() || now.Sub(f.At) > CountsFor {
+		if !unclear(*f) || now.Sub(f.At) > CountsFor {
 			continue
 		}
 		placed := f.Placed

@@ -30,7 +30,7 @@ type Outage struct {
 	Since    time.Time `json:"since,omitzero"` // the first failure
 	Last     time.Time `json:"last,omitzero"`  // the last failure
 	// Cause is equal for all gangs that failed for the same cause. Cause is "" if the placer avoids
-	// the cause when it chooses other GPUs ([failure.Failure.SharedCause]).
+	// the cause when it chooses other GPUs ([failure.SharedCause]).
 	Cause string `json:"cause,omitempty"`
 	// Why is the message of the last failure.
 	Why string `json:"why,omitempty"`
@@ -42,7 +42,7 @@ func (o Outage) after(f *failure.Failure, now time.Time) Outage {
 		o.Since = now
 	}
 	o.Failures++
-	o.Last, o.Cause, o.Why = now, f.SharedCause(), f.Reason
+	o.Last, o.Cause, o.Why = now, failure.SharedCause(f), f.Reason
 	return o
 }
 

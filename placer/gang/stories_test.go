@@ -84,7 +84,7 @@ func (s *story) happens(t *testing.T, d *datadriven.TestData) string {
 	}
 	defer func() {
 		is := s.g.State(s.w)
-		if e.event() != OnObserve && is != was && !slices.Contains(was.reaches(), is) && !slices.Contains(s.began.reaches(), is) {
+		if e.event() != OnObserve && is != was && !slices.Contains(reaches(was), is) && !slices.Contains(reaches(s.began), is) {
 			t.Errorf("%s: by the table, a gang does not go from %s, or %s, to %s", d.Pos, was, s.began, is)
 		}
 	}()

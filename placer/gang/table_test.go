@@ -120,7 +120,7 @@ The changes of state that the placer causes. Events in Nomad can move a gang fro
 
 `)
 	for _, s := range States() {
-		out, _ := s.to()
+		out, _ := successors(s)
 		for _, to := range out {
 			fmt.Fprintf(&b, "  %s --> %s\n", s, to)
 		}
@@ -173,13 +173,13 @@ func kinds() []Kind {
 // reaches are the states to which the placer's actions may bring a gang from this one. An
 // observation may bring it to any state. Undoing a lost update may bring it to any state that the
 // author's change leads to.
-func (s State) reaches() []State {
-	out, common := s.to()
-	return s.others(out, common)
+func reaches(s State) []State {
+	out, common := successors(s)
+	return others(s, out, common)
 }
 
 // others appends the states in to that are not s and not in out yet.
-func (s State) others(out, to []State) []State {
+func others(s State, out, to []State) []State {
 	for _, t := range to {
 		if t != s && !slices.Contains(out, t) {
 			out = append(out, t)
@@ -188,17 +188,17 @@ func (s State) others(out, to []State) []State {
 	return out
 }
 
-// to is [State.reaches], with the states that only the common duties lead to returned separately.
-func (s State) to() (out, common []State) {
+// successors is [reaches], with the states that only the common duties lead to returned separately.
+func successors(s State) (out, common []State) {
 	for _, k := range kinds() {
-		out = s.others(out, handlerOf(s, k).to)
+		out = others(s, out, handlerOf(s, k).to)
 	}
 	for _, d := range duties[s] {
 		if d.common {
 			common = append(common, d.to...)
 			continue
 		}
-		out = s.others(out, d.to)
+		out = others(s, out, d.to)
 	}
 	return out, common
 }

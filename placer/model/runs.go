@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 )
 
@@ -72,16 +71,16 @@ func (r *Runs) Count(state gang.State, outcome string) {
 // array's first job. ByArray does not replace an array that has only one job. listed is a subset of
 // all.
 func ByArray(listed, all []JobStatus) []JobStatus {
-	key := func(j JobStatus) cluster.JobKey { return cluster.JobKey{Namespace: j.Namespace, ID: j.Job} }
-	runs := map[cluster.JobKey]*Runs{}
+	key := func(namespace, job string) [2]string { return [2]string{namespace, job} }
+	runs := map[[2]string]*Runs{}
 	for _, j := range all {
 		if j.Runs != nil && j.Runs.Total() > 1 {
-			runs[key(j)] = j.Runs
+			runs[key(j.Namespace, j.Job)] = j.Runs
 		}
 	}
-	at, out := map[cluster.JobKey]int{}, []JobStatus{}
+	at, out := map[[2]string]int{}, []JobStatus{}
 	for _, j := range listed {
-		k := cluster.JobKey{Namespace: j.Namespace, ID: cmp.Or(j.Parent, j.Job)}
+		k := key(j.Namespace, cmp.Or(j.Parent, j.Job))
 		i, listed := at[k]
 		switch {
 		case runs[k] == nil:
