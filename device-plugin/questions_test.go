@@ -55,12 +55,12 @@ func answersTable() string {
 		answer gpu.Answer
 		means  string
 	}{
-		{gpu.Unsupported, "This GPU or driver does not have the value: not a fault"},
-		{gpu.Denied, "The plugin lacks permission: not a fault of the GPU. The log and `doctor` report it"},
+		{gpu.Unsupported, "This GPU or driver does not have the value. This is not a fault"},
+		{gpu.Denied, "The plugin lacks permission. This is not a fault of the GPU. The log and `doctor` report it"},
 		{gpu.Lost, "`gpu-lost`, whatever the question was"},
 		{gpu.NeedsReset, "`reset-required`, whatever the question was"},
-		{gpu.DriverGone, "For the questions that identify GPUs: the driver went away, and the plugin publishes no GPU until the driver is back. For other questions: like an error"},
-		{gpu.Failed, "An error: the next table shows its effect"},
+		{gpu.DriverGone, "For the questions that identify GPUs, the driver is gone, and the plugin publishes no GPU until it returns. For other questions, this counts as an error"},
+		{gpu.Failed, "The next table shows the effect of an error"},
 	} {
 		var codes []string
 		for c := 1; c < 1000; c++ {
@@ -79,9 +79,9 @@ func answersTable() string {
 
 func questionsTable() string {
 	var b strings.Builder
-	b.WriteString("| question | an error means | because |\n|---|---|---|\n")
-	means := map[gpu.Weight]string{gpu.Detail: "degraded", gpu.Basic: fmt.Sprintf("degraded; unhealthy if %d basic questions fail", basicLimit),
-		gpu.Identity: "not usable: unhealthy if the GPU was known before, else hidden"}
+	b.WriteString("| question | effect of an error | because |\n|---|---|---|\n")
+	means := map[gpu.Weight]string{gpu.Detail: "The GPU is degraded", gpu.Basic: fmt.Sprintf("The GPU is degraded. If %d such basic questions fail, it is unhealthy", basicLimit),
+		gpu.Identity: "The GPU is not usable. If it was known before, it is unhealthy, else hidden"}
 	for _, q := range gpu.Questions() {
 		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", q.Function, means[q.Weight], q.Why)
 	}
