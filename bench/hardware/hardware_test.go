@@ -259,7 +259,7 @@ func TestRunWithoutAnything(t *testing.T) {
 
 // A kernel that never compiles counts as failed, even though another kernel replaces it.
 func TestRunWithoutTheStrongestKernel(t *testing.T) {
-	o := box(t, "jit.crash=pal_wgmma")
+	o := box(t, "jit.refuse=pal_wgmma")
 	o.Runs, o.Faults = 1, false
 	r, err := o.Run(t.Context())
 	if err != nil {

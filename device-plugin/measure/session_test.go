@@ -141,6 +141,17 @@ func TestSession(t *testing.T) {
 	}
 }
 
+// If the driver refuses the strongest kernel, the next one is measured, with a warning.
+func TestKernelThatIsRefused(t *testing.T) {
+	t.Parallel()
+	p := quick()
+	p.Classes = []pal.AppClass{pal.ClassA}
+	r := newFake(t, "jit.refuse=pal_wgmma").Session(context.Background(), target(0), p, nil)
+	if r.Partial || !strings.HasPrefix(r.Key, "mma1/") || len(r.Warnings) == 0 {
+		t.Errorf("partial %v %q, key %q, warnings %q", r.Partial, r.Problem, r.Key, r.Warnings)
+	}
+}
+
 // If the driver's compiler hangs or crashes, the session ends and names the kernel.
 func TestCompilerThatDoesNotEnd(t *testing.T) {
 	t.Parallel()

@@ -19,7 +19,7 @@
 //   scale=0.001         real seconds per simulated second
 //   wrong.1=1           GPU 1 computes a wrong result, always the same
 //   ptxas=/usr/bin/ptxas  this program assembles each module; if it fails, so does loading the module
-//   jit.hang=pal_mma    compiling this kernel never ends; jit.crash kills the process
+//   jit.hang=pal_mma    compiling this kernel never ends; jit.crash kills the process; jit.refuse is an error
 //   xid=FILE            a write to an invalid address adds Xid 31 to this state file of the fake NVML
 //   pids=DIR            a process with a context shows as DIR/UUID.PID
 //   fail=oom|hang|lost|ecc|corrupt|jit|too-new|no-binary|busy|no-device|not-ready|no-jit|mismatch|no-compat
@@ -220,6 +220,8 @@ R cuModuleLoadDataEx(void **m, const void *img, unsigned n, int *options, void *
   if (v && strstr(img, v)) for (;;) pause();
   v = setting("jit.crash");
   if (v && strstr(img, v)) abort();
+  v = setting("jit.refuse");
+  if (v && strstr(img, v)) return INVALID_PTX;
   v = setting("ptxas");
   if (v && assemble(v, img)) return INVALID_PTX;
   *m = strdup(img);
