@@ -78,7 +78,7 @@ func (v *view) group(kind, name string, devices []gpu.Device) *device.DeviceGrou
 		verdict := v.verdicts[in.ID]
 		g.Devices = append(g.Devices, &device.Device{
 			ID: in.id, Healthy: verdict.healthy, HealthDesc: verdict.description(),
-			HwLocality: &device.DeviceLocality{PciBusID: in.BusID},
+			HwLocality: &device.DeviceLocality{PciBusID: in.Place.BusID},
 		})
 	}
 	set := attributes{}
@@ -135,29 +135,29 @@ func (a attributes) hardware(inv gpu.Inventory, ds []gpu.Device) {
 // returns at least this value.
 func pciBandwidth(d *gpu.Device) *int64 {
 	perLane := map[int]int64{3: 1024, 4: 2048}
-	theirs := int64(d.PCIWidth) * perLane[d.PCIGeneration]
-	if d.PCIBandwidthMBPerS != nil && theirs > *d.PCIBandwidthMBPerS {
+	theirs := int64(d.PCI.Width) * perLane[d.PCI.Generation]
+	if d.PCI.BandwidthMBPerS != nil && theirs > *d.PCI.BandwidthMBPerS {
 		return &theirs
 	}
-	return d.PCIBandwidthMBPerS
+	return d.PCI.BandwidthMBPerS
 }
 
 // platform sets the other attributes that are the same for all GPUs of a model.
 func (a attributes) platform(inv gpu.Inventory, ds []gpu.Device) {
-	a.text(attr.Architecture, first(ds, func(d *gpu.Device) string { return d.Architecture }))
-	if c := first(ds, func(d *gpu.Device) [2]int { return [2]int{d.ComputeMajor, d.ComputeMinor} }); c[0] > 0 {
+	a.text(attr.Architecture, first(ds, func(d *gpu.Device) string { return d.Chip.Architecture }))
+	if c := first(ds, func(d *gpu.Device) [2]int { return [2]int{d.Chip.ComputeMajor, d.Chip.ComputeMinor} }); c[0] > 0 {
 		a.number(attr.ComputeMajor, c[0])
 		a.number(attr.ComputeMinor, c[1])
 	}
-	a.integer(attr.SMCount, first(ds, func(d *gpu.Device) *int64 { return positive(d.SMCount) }), "")
+	a.integer(attr.SMCount, first(ds, func(d *gpu.Device) *int64 { return positive(d.Chip.SMCount) }), "")
 	if inv.CUDAMajor > 0 {
 		a.number(attr.CUDADriverMajor, inv.CUDAMajor)
 		a.number(attr.CUDADriverMinor, inv.CUDAMinor)
 	}
-	a.text(attr.MIGProfile, first(ds, func(d *gpu.Device) string { return d.MIGProfile }))
-	a.text(attr.P2P, first(ds, func(d *gpu.Device) string { return d.P2P }))
-	a.text(attr.FabricClique, first(ds, func(d *gpu.Device) string { return d.Clique }))
-	a.integer(attr.NVLinkLinks, first(ds, func(d *gpu.Device) *int64 { return positive(d.Links) }), "")
+	a.text(attr.MIGProfile, first(ds, func(d *gpu.Device) string { return d.MIG.Profile }))
+	a.text(attr.P2P, first(ds, func(d *gpu.Device) string { return d.NVLink.P2P }))
+	a.text(attr.FabricClique, first(ds, func(d *gpu.Device) string { return d.NVLink.Clique }))
+	a.integer(attr.NVLinkLinks, first(ds, func(d *gpu.Device) *int64 { return positive(d.NVLink.Active) }), "")
 	if ecc := first(ds, func(d *gpu.Device) *bool { return d.ECC }); ecc != nil {
 		a[attr.ECC] = structs.NewBoolAttribute(*ecc)
 	}
@@ -214,7 +214,7 @@ func (a attributes) indexes(ds []gpu.Device) {
 	numbers := map[string]int{}
 	for _, d := range ds {
 		if d.Slot().Index != nil {
-			numbers[d.ID] = d.Index
+			numbers[d.ID] = d.Place.Index
 		}
 	}
 	a.text(attr.Indexes, attr.FormatIndexes(numbers))
@@ -222,8 +222,8 @@ func (a attributes) indexes(ds []gpu.Device) {
 
 // topology publishes which instances are close to each other.
 func (v *view) topology(a attributes, all []instance) {
-	a.lists(all, func(d *gpu.Device) int { return d.NUMANode }, attr.NUMA, attr.NUMACount)
-	a.lists(all, func(d *gpu.Device) int { return d.Island }, attr.Island, attr.IslandCount)
+	a.lists(all, func(d *gpu.Device) int { return d.Place.NUMANode }, attr.NUMA, attr.NUMACount)
+	a.lists(all, func(d *gpu.Device) int { return d.NVLink.Island }, attr.Island, attr.IslandCount)
 }
 
 // lists calls number for the device of each instance, and publishes one list of instances per
@@ -256,11 +256,11 @@ func (v *view) variability(a attributes, all []instance, gpus []gpu.Device) {
 	var measured, rates []attr.Measurement
 	accounts := map[string]attr.Account{}
 	for _, d := range gpus {
-		if len(d.Times) > 0 {
+		if len(d.Measured.Times) > 0 {
 			measured = append(measured, measurementOf(d))
 		}
-		if len(d.Rates) > 0 {
-			rates = append(rates, attr.Measurement{GPU: d.ID, Times: d.Rates})
+		if len(d.Measured.Rates) > 0 {
+			rates = append(rates, attr.Measurement{GPU: d.ID, Times: d.Measured.Rates})
 		}
 		if account, ok := v.accounts[d.ID]; ok {
 			accounts[d.ID] = account

@@ -43,10 +43,10 @@ func deviceNodes(root string, ds []gpu.Device) ([]*device.DeviceSpec, error) {
 		paths = append(paths, toolsNode)
 	}
 	for _, d := range ds {
-		if d.Minor < 0 {
+		if d.Place.Minor < 0 {
 			return nil, fmt.Errorf("device file of GPU %q: NVML does not report the GPU's minor number (config key reserve.device_nodes)", d.ID)
 		}
-		paths = append(paths, fmt.Sprintf("/dev/nvidia%d", d.Minor))
+		paths = append(paths, fmt.Sprintf("/dev/nvidia%d", d.Place.Minor))
 		caps, err := capabilities(root, d)
 		if err != nil {
 			return nil, err
@@ -80,9 +80,9 @@ func capabilities(root string, d gpu.Device) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the device files of MIG instance %q: %w", d.ID, err)
 	}
-	gi := fmt.Sprintf("gpu%d/gi%d", d.Minor, d.GPUInstance)
+	gi := fmt.Sprintf("gpu%d/gi%d", d.Place.Minor, d.MIG.GPUInstance)
 	var out []string
-	for _, name := range []string{gi + "/access", fmt.Sprintf("%s/ci%d/access", gi, d.ComputeInstance)} {
+	for _, name := range []string{gi + "/access", fmt.Sprintf("%s/ci%d/access", gi, d.MIG.ComputeInstance)} {
 		minor := ""
 		for line := range strings.Lines(string(data)) {
 			if f := strings.Fields(line); len(f) == 2 && f[0] == name {

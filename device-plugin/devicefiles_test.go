@@ -37,9 +37,9 @@ func TestDeviceNodes(t *testing.T) {
 	tools := map[string]string{"/dev/nvidiactl": "", "/dev/nvidia-uvm-tools": ""}
 	caps := map[string]string{"/dev/nvidiactl": "", migMinors: minors}
 	wsl := map[string]string{"/dev/dxg": "", "/usr/lib/wsl/lib/libcuda.so.1": ""}
-	whole := func(minor int) gpu.Device { return gpu.Device{Minor: minor} }
+	whole := func(minor int) gpu.Device { return gpu.Device{Place: gpu.Place{Minor: minor}} }
 	mig := func(minor, gi, ci int) gpu.Device {
-		return gpu.Device{ID: "MIG-x", Parent: "GPU-x", Minor: minor, GPUInstance: gi, ComputeInstance: ci}
+		return gpu.Device{ID: "MIG-x", Parent: "GPU-x", Place: gpu.Place{Minor: minor}, MIG: gpu.MIG{GPUInstance: gi, ComputeInstance: ci}}
 	}
 	const common = "nvidiactl nvidia-uvm "
 	for _, tc := range []struct {
@@ -72,7 +72,7 @@ func TestDeviceNodes(t *testing.T) {
 			t.Errorf("%s: %q, %v; want %q", tc.name, text, err, tc.want)
 		}
 	}
-	if _, err := deviceNodes(machine(t, driver), []gpu.Device{{ID: "GPU-x", Minor: -1}}); err == nil || !strings.Contains(err.Error(), `device file of GPU "GPU-x"`) {
+	if _, err := deviceNodes(machine(t, driver), []gpu.Device{{ID: "GPU-x", Place: gpu.Place{Minor: -1}}}); err == nil || !strings.Contains(err.Error(), `device file of GPU "GPU-x"`) {
 		t.Errorf("a GPU without a number: %v, want an error, because the task would start without its GPU", err)
 	}
 	if _, err := deviceNodes(machine(t, caps), []gpu.Device{mig(0, 9, 0)}); err == nil || !strings.Contains(err.Error(), `MIG instance "MIG-x": /proc/driver/nvidia-caps/mig-minors has no line "gpu0/gi9/access"`) {

@@ -88,7 +88,7 @@ func (s *stage) set(change func(*stage)) {
 func onStage(n int, cfg Config) (p *Plugin, s *stage, log *testlog.Buffer, exits *[]int) {
 	s = &stage{events: make(chan gpu.Event)}
 	for i := range n {
-		s.inv.Devices = append(s.inv.Devices, gpu.Device{ID: fmt.Sprintf("GPU-%d", i), Model: "M", NUMANode: -1, Island: -1})
+		s.inv.Devices = append(s.inv.Devices, gpu.Device{ID: fmt.Sprintf("GPU-%d", i), Model: "M", Place: gpu.Place{NUMANode: -1}, NVLink: gpu.NVLink{Island: -1}})
 	}
 	if cfg.StateDir == DefaultStateDir {
 		cfg.StateDir = "" // the default directory belongs to this machine
@@ -437,9 +437,9 @@ func TestListsAndCountsAgree(t *testing.T) {
 		v := view{verdicts: map[string]verdict{}}
 		for i := range rapid.IntRange(1, 12).Draw(t, "gpus") {
 			id := fmt.Sprintf("GPU-%02d", i)
-			d := gpu.Device{ID: id, Model: "M", NUMANode: i % 2, Island: -1, Key: "k"}
+			d := gpu.Device{ID: id, Model: "M", Place: gpu.Place{NUMANode: i % 2}, NVLink: gpu.NVLink{Island: -1}, Measured: gpu.Measured{Key: "k"}}
 			if rapid.Bool().Draw(t, "measured") {
-				d.Times = map[pal.AppClass]float64{pal.ClassA: rapid.Float64Range(0.9, 1.6).Draw(t, "time")}
+				d.Measured.Times = map[pal.AppClass]float64{pal.ClassA: rapid.Float64Range(0.9, 1.6).Draw(t, "time")}
 			}
 			v.inv.Devices = append(v.inv.Devices, d)
 			v.verdicts[id] = verdict{healthy: rapid.Bool().Draw(t, "healthy")}

@@ -341,7 +341,7 @@ func concerning(d *gpu.Device, physical int) gpu.Signals {
 	if d.Parent != "" {
 		s.FabricLimits, s.NVLinkErrors, s.NVLinkDown = nil, false, false
 	}
-	if physical == 1 && d.Clique == "" {
+	if physical == 1 && d.NVLink.Clique == "" {
 		s.FabricLimits = nil
 	}
 	return s

@@ -112,7 +112,7 @@ func parseScan(t *testing.T, text string) []gpu.Device {
 			case "parent":
 				d.Parent = value
 			case "clique":
-				d.Clique = value
+				d.NVLink.Clique = value
 			default:
 				signal(t, &d.Signals, f)
 			}

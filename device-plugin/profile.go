@@ -174,7 +174,7 @@ func rate(devices []gpu.Device, p *profile.Profile, prev *profile.Profile) (rati
 	r := rating{reference: attr.ReferenceNone, entries: map[string]map[pal.AppClass]profile.Entry{}}
 	var samples []profile.Sample
 	for _, d := range devices {
-		if len(d.Times) > 0 {
+		if len(d.Measured.Times) > 0 {
 			samples = append(samples, profile.SamplesOf(d.Model, []attr.Measurement{measurementOf(d)})...)
 		}
 	}
@@ -198,7 +198,7 @@ func rate(devices []gpu.Device, p *profile.Profile, prev *profile.Profile) (rati
 
 // measurementOf returns a device's measured times.
 func measurementOf(d gpu.Device) attr.Measurement {
-	return attr.Measurement{GPU: d.ID, Key: d.Key, Times: d.Times}
+	return attr.Measurement{GPU: d.ID, Key: d.Measured.Key, Times: d.Measured.Times}
 }
 
 // entriesOf returns a GPU's entries in the profile. A measured time that the profile can rate

@@ -37,13 +37,13 @@ func (r *roster) complete(inv gpu.Inventory) (_ gpu.Inventory, replaced []string
 	for i := range inv.Devices {
 		d := &inv.Devices[i]
 		present[d.Physical()] = true
-		slots[d.BusID] = d.Physical()
+		slots[d.Place.BusID] = d.Physical()
 	}
 	if r.known == nil {
 		r.known, r.linked = map[string]bool{}, map[string]int{}
 		for i := range r.stored {
 			r.known[r.stored[i].Physical()] = true
-			r.linked[r.stored[i].ID] = r.stored[i].MostLinks
+			r.linked[r.stored[i].ID] = r.stored[i].NVLink.Most
 		}
 	}
 	if !inv.Complete {
@@ -56,11 +56,11 @@ func (r *roster) complete(inv gpu.Inventory) (_ gpu.Inventory, replaced []string
 	missing := map[string]bool{}
 	r.stored = slices.DeleteFunc(r.stored, func(d gpu.Device) bool {
 		id := d.Physical()
-		other, taken := slots[d.BusID]
+		other, taken := slots[d.Place.BusID]
 		switch {
 		case present[id], inv.Complete:
 			return true // the GPU is there, perhaps divided differently
-		case stranger, taken && d.BusID != "" && !r.known[other]:
+		case stranger, taken && d.Place.BusID != "" && !r.known[other]:
 			replaced = append(replaced, id)
 			return true
 		}
@@ -85,9 +85,9 @@ func (r *roster) complete(inv gpu.Inventory) (_ gpu.Inventory, replaced []string
 func (r *roster) missLinks(ds []gpu.Device) {
 	for i := range ds {
 		d := &ds[i]
-		r.linked[d.ID] = max(r.linked[d.ID], d.Links)
-		d.MostLinks = r.linked[d.ID]
-		if d.Parent == "" && d.Links >= 0 && d.Links < d.MostLinks {
+		r.linked[d.ID] = max(r.linked[d.ID], d.NVLink.Active)
+		d.NVLink.Most = r.linked[d.ID]
+		if d.Parent == "" && d.NVLink.Active >= 0 && d.NVLink.Active < d.NVLink.Most {
 			d.Signals.NVLinkDown = true
 		}
 	}

@@ -14,7 +14,7 @@ import (
 // GPU of the old host stays listed.
 func TestRosterScanAfterScan(t *testing.T) {
 	t.Parallel()
-	device := func(id, slot string) gpu.Device { return gpu.Device{ID: id, BusID: slot} }
+	device := func(id, slot string) gpu.Device { return gpu.Device{ID: id, Place: gpu.Place{BusID: slot}} }
 	here, lost := device("GPU-0", "0000:1a:00.0"), device("GPU-1", "0000:1b:00.0")
 	for _, c := range []struct {
 		name     string
@@ -58,7 +58,7 @@ func TestLinksThatGPUsLose(t *testing.T) {
 		}{{12, false, ""}, {18, false, "restart"}, {0, true, "restart"}, {17, true, ""}, {-1, false, ""}, {18, false, ""}, {6, true, "clear"}, {6, false, ""}, {5, true, ""}} {
 			var scan gpu.Inventory
 			for i := range gpus {
-				scan.Devices = append(scan.Devices, gpu.Device{ID: fmt.Sprintf("GPU-%d", i), BusID: fmt.Sprint(i), Links: step.links})
+				scan.Devices = append(scan.Devices, gpu.Device{ID: fmt.Sprintf("GPU-%d", i), Place: gpu.Place{BusID: fmt.Sprint(i)}, NVLink: gpu.NVLink{Active: step.links}})
 			}
 			inv, _ := r.complete(scan)
 			for _, d := range inv.Devices {

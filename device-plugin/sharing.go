@@ -155,8 +155,8 @@ func planSharing(blocks []SharingConfig, ds []gpu.Device, complete bool) plan {
 					if name != allGPUs {
 						problem(i, "MPS cannot share MIG instance %s (matched by %q), so the instance stays whole; mode = %q can share it", d.ID, name, TimeSlicing)
 					}
-				case b.Mode == MPS && d.ComputeMajor > 0 && d.ComputeMajor < leastMPS:
-					problem(i, "MPS can limit tasks only from compute capability %d.0 on, but %s has %d.%d, so this GPU stays whole", leastMPS, d.ID, d.ComputeMajor, d.ComputeMinor)
+				case b.Mode == MPS && d.Chip.ComputeMajor > 0 && d.Chip.ComputeMajor < leastMPS:
+					problem(i, "MPS can limit tasks only from compute capability %d.0 on, but %s has %d.%d, so this GPU stays whole", leastMPS, d.ID, d.Chip.ComputeMajor, d.Chip.ComputeMinor)
 				case taken && other != i:
 					problem(i, "GPU %s (matched by %q) is in block %d as well, so the GPU stays whole until only one block matches it", d.ID, name, other+1)
 					twice[d.ID] = true
@@ -202,14 +202,14 @@ func (p *plan) name(blocks []SharingConfig, ds []gpu.Device) {
 // names reports whether a word of the key gpus matches a device: the device's UUID, its GPU's UUID,
 // index or model, or all.
 func names(word string, d gpu.Device) bool {
-	return word != "" && (word == allGPUs || d.Is(word) || word == d.Model || word == strconv.Itoa(d.Index))
+	return word != "" && (word == allGPUs || d.Is(word) || word == d.Model || word == strconv.Itoa(d.Place.Index))
 }
 
 // namesOf lists devices for an error message.
 func namesOf(ds []gpu.Device) string {
 	var out []string
 	for _, d := range ds {
-		out = append(out, fmt.Sprintf("%d: %s (%s)", d.Index, d.ID, modelOf(d)))
+		out = append(out, fmt.Sprintf("%d: %s (%s)", d.Place.Index, d.ID, modelOf(d)))
 	}
 	if len(out) == 0 {
 		return "none"

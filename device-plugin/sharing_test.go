@@ -82,10 +82,10 @@ func TestSharingConfigErrors(t *testing.T) {
 
 func TestPlanSharing(t *testing.T) {
 	ds := []gpu.Device{
-		{ID: "GPU-a", Model: "A", Index: 0}, {ID: "GPU-b", Model: "A", Index: 1}, {ID: "GPU-c", Model: "C", Index: 2},
-		{ID: "MIG-d", Parent: "GPU-d", Model: "D MIG 1g", Index: 3},
+		{ID: "GPU-a", Model: "A", Place: gpu.Place{Index: 0}}, {ID: "GPU-b", Model: "A", Place: gpu.Place{Index: 1}}, {ID: "GPU-c", Model: "C", Place: gpu.Place{Index: 2}},
+		{ID: "MIG-d", Parent: "GPU-d", Model: "D MIG 1g", Place: gpu.Place{Index: 3}},
 	}
-	old := gpu.Device{ID: "GPU-old", Model: "P100", Index: 4, ComputeMajor: 6}
+	old := gpu.Device{ID: "GPU-old", Model: "P100", Place: gpu.Place{Index: 4}, Chip: gpu.Chip{ComputeMajor: 6}}
 	for name, tc := range map[string]struct {
 		blocks   []SharingConfig
 		forms    string
@@ -175,9 +175,9 @@ func TestSharedGPUIsPublishedInParts(t *testing.T) {
 		p, s, _, _ := onStage(2, shared(TimeSlicing))
 		for i := range s.inv.Devices {
 			d := &s.inv.Devices[i]
-			d.MemoryMiB, d.NUMANode, d.Key = new(int64(81559)), i, "k"
-			d.Times = map[pal.AppClass]float64{pal.ClassA: 1 + float64(i)}
-			d.Rates = map[pal.AppClass]float64{pal.ClassA: 600, pal.ClassC: 4000}
+			d.MemoryMiB, d.Place.NUMANode, d.Measured.Key = new(int64(81559)), i, "k"
+			d.Measured.Times = map[pal.AppClass]float64{pal.ClassA: 1 + float64(i)}
+			d.Measured.Rates = map[pal.AppClass]float64{pal.ClassA: 600, pal.ClassC: 4000}
 		}
 		c, end := fingerprints(t, p)
 		defer end()

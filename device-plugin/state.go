@@ -72,8 +72,8 @@ func (s *store) saveInventory(inv gpu.Inventory) error {
 	inv.Devices = slices.Clone(inv.Devices)
 	for i := range inv.Devices {
 		d := &inv.Devices[i]
-		d.Remembered = d.Remembered || d.Signals.Unlisted
-		d.Signals, d.Unusable, d.Key, d.Times, d.Rates = gpu.Signals{}, "", "", nil, nil
+		d.Place.Remembered = d.Place.Remembered || d.Signals.Unlisted
+		d.Signals, d.Unusable, d.Measured.Key, d.Measured.Times, d.Measured.Rates = gpu.Signals{}, "", "", nil, nil
 	}
 	data, err := json.MarshalIndent(inv, "", "  ")
 	if err != nil {
@@ -96,7 +96,7 @@ func (s *store) loadInventory() (gpu.Inventory, error) {
 		return gpu.Inventory{}, err
 	}
 	for i := range inv.Devices {
-		inv.Devices[i].Signals, inv.Devices[i].Remembered = gpu.Signals{Unanswered: true}, true
+		inv.Devices[i].Signals, inv.Devices[i].Place.Remembered = gpu.Signals{Unanswered: true}, true
 	}
 	return inv, nil
 }

@@ -27,7 +27,7 @@ func asClaimed() Record {
 	run := KernelRun{Ms: 80, Rate: 780, Share: 0.8, Sum: "a", CompileSeconds: 0.3}
 	return Record{
 		Steps:   []Step{{Name: "scan"}, {Name: "soak", LeftOut: "needs about 5:03"}},
-		GPUs:    []gpu.Device{{ID: "GPU-1", ComputeMajor: 9}},
+		GPUs:    []gpu.Device{{ID: "GPU-1", Chip: gpu.Chip{ComputeMajor: 9}}},
 		Idle:    map[string]gpu.Sample{"GPU-1": {MemoryUsedMiB: new(int64(4))}},
 		SMI:     &SMI{Compared: 10},
 		Kernels: []KernelRuns{{GPU: "GPU-1", Model: "M", Kernel: "wgmma1", Runs: []KernelRun{run, run, run}}},

@@ -261,7 +261,7 @@ func (r *run) scan(ctx context.Context, k keep) error {
 		switch unable := measure.Supported(d); {
 		case unable != nil:
 			out[d.ID], able = unable.Error(), false
-		case d.MIGProfile != "":
+		case d.MIG.Profile != "":
 			out[d.ID], able = "a MIG instance is not measured", false
 		}
 		if able && cudaErr == nil {

@@ -460,8 +460,8 @@ func TestFaultAssembles(t *testing.T) {
 }
 
 func TestCompareSMI(t *testing.T) {
-	d := gpu.Device{ID: "GPU-1", Model: "NVIDIA H200", BusID: "0000:1a:00.0", MemoryMiB: new(int64(143771)), PowerLimitW: new(int64(700)),
-		CoresClockMHz: new(int64(1980)), MemoryClockMHz: new(int64(3201)), PersistenceMode: "Enabled", ECC: new(true), VBIOS: "96.00"}
+	d := gpu.Device{ID: "GPU-1", Model: "NVIDIA H200", Place: gpu.Place{BusID: "0000:1a:00.0"}, MemoryMiB: new(int64(143771)), PowerLimitW: new(int64(700)),
+		CoresClockMHz: new(int64(1980)), MemoryClockMHz: new(int64(3201)), PersistenceMode: "Enabled", ECC: new(true), Chip: gpu.Chip{VBIOS: "96.00"}}
 	good := "GPU-1, NVIDIA H200, 580.1, 00000000:1A:00.0, 96.00, Enabled, Enabled, 143770, 700.00, 1980, 3201\n"
 	for name, tc := range map[string]struct {
 		answer string

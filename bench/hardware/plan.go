@@ -170,9 +170,9 @@ type variant struct {
 func variants(d gpu.Device) []variant {
 	compute := []string{"wgmma1", "mma1", "ffma1"}
 	switch {
-	case d.ComputeMajor < 8:
+	case d.Chip.ComputeMajor < 8:
 		compute = compute[2:]
-	case d.ComputeMajor != 9 || d.ComputeMinor != 0:
+	case d.Chip.ComputeMajor != 9 || d.Chip.ComputeMinor != 0:
 		compute = compute[1:]
 	}
 	var out []variant

@@ -37,8 +37,8 @@ func smiValues(d gpu.Device, driver string) []smiValue {
 	return []smiValue{
 		{"name", d.Model, 0},
 		{"driver_version", driver, 0},
-		{"pci.bus_id", d.BusID, 0},
-		{"vbios_version", d.VBIOS, 0},
+		{"pci.bus_id", d.Place.BusID, 0},
+		{"vbios_version", d.Chip.VBIOS, 0},
 		{"persistence_mode", d.PersistenceMode, 0},
 		{"ecc.mode.current", ecc, 0},
 		{"memory.total", number(d.MemoryMiB), 0.01},
@@ -75,7 +75,7 @@ func compareSMI(answer string, ds []gpu.Device, driver string) (*SMI, error) {
 	}
 	s := &SMI{}
 	for _, d := range ds {
-		if d.MIGProfile != "" {
+		if d.MIG.Profile != "" {
 			continue
 		}
 		row, ok := theirs[d.ID]

@@ -42,38 +42,40 @@ var faults = []struct {
 // device builds one GPU from its fields. why describes the first mistake in the fields, or is "".
 func device(id string, f fields, index int) (d gpu.Device, why string) {
 	d = gpu.Device{
-		ID: id, Parent: or(f.Parent, ""), Model: or(f.Model, "NVIDIA H200"), MIGProfile: or(f.MIGProfile, ""),
-		Architecture: or(f.Architecture, "hopper"), ComputeMajor: or(f.ComputeMajor, 9), ComputeMinor: or(f.ComputeMinor, 0),
-		SMCount: or(f.SMCount, 132), Index: index, Minor: index,
-		BusID:    strings.ToLower(or(f.BusID, fmt.Sprintf("0000:%02x:00.0", 0x10+index))),
-		NUMANode: or(f.NUMA, -1), Island: or(f.Island, -1), P2P: "pcie",
-		Clique:             or(f.Clique, ""),
-		MemoryMiB:          new(or(f.MemoryMiB, 143771)),
-		PowerLimitW:        new(or(f.PowerLimitW, 700)),
-		BAR1MiB:            new(or(f.BAR1MiB, 262144)),
-		CoresClockMHz:      new(or(f.CoresClockMHz, 1980)),
-		MemoryClockMHz:     new(or(f.MemoryClockMHz, 3201)),
-		PCIBandwidthMBPerS: new(or(f.PCIMBPerS, 63008)),
-		DisplayState:       "Disabled", PersistenceMode: "Enabled", ECC: new(true),
-		Key: or(f.Key, ""),
+		ID: id, Parent: or(f.Parent, ""), Model: or(f.Model, "NVIDIA H200"), MIG: gpu.MIG{Profile: or(f.MIGProfile, "")},
+		Chip: gpu.Chip{
+			Architecture: or(f.Architecture, "hopper"), ComputeMajor: or(f.ComputeMajor, 9), ComputeMinor: or(f.ComputeMinor, 0), SMCount: or(f.SMCount, 132),
+		},
+		Place: gpu.Place{
+			Index: index, Minor: index, BusID: strings.ToLower(or(f.BusID, fmt.Sprintf("0000:%02x:00.0", 0x10+index))), NUMANode: or(f.NUMA, -1),
+		},
+		NVLink:         gpu.NVLink{Island: or(f.Island, -1), P2P: "pcie", Clique: or(f.Clique, "")},
+		MemoryMiB:      new(or(f.MemoryMiB, 143771)),
+		PowerLimitW:    new(or(f.PowerLimitW, 700)),
+		BAR1MiB:        new(or(f.BAR1MiB, 262144)),
+		CoresClockMHz:  new(or(f.CoresClockMHz, 1980)),
+		MemoryClockMHz: new(or(f.MemoryClockMHz, 3201)),
+		PCI:            gpu.PCI{BandwidthMBPerS: new(or(f.PCIMBPerS, 63008))},
+		DisplayState:   "Disabled", PersistenceMode: "Enabled", ECC: new(true),
+		Measured: gpu.Measured{Key: or(f.Key, "")},
 	}
-	if d.MIGProfile != "" && !strings.Contains(d.Model, " MIG ") {
-		d.Model += " MIG " + d.MIGProfile // as NVML names MIG instances
+	if d.MIG.Profile != "" && !strings.Contains(d.Model, " MIG ") {
+		d.Model += " MIG " + d.MIG.Profile // as NVML names MIG instances
 	}
-	if d.Island >= 0 {
-		d.P2P, d.Links = "nvswitch", 18
+	if d.NVLink.Island >= 0 {
+		d.NVLink.P2P, d.NVLink.Active = "nvswitch", 18
 	}
-	if d.Times, why = byClass("times", f.Times); why != "" {
+	if d.Measured.Times, why = byClass("times", f.Times); why != "" {
 		return d, why
 	}
-	if d.Rates, why = byClass("rates", f.Rates); why != "" {
+	if d.Measured.Rates, why = byClass("rates", f.Rates); why != "" {
 		return d, why
 	}
 	if d.Model == "" {
 		return d, "the model is empty"
 	}
-	if strings.ContainsAny(d.Key, " ;=") {
-		return d, fmt.Sprintf("key %q holds a space, ';' or '='", d.Key)
+	if strings.ContainsAny(d.Measured.Key, " ;=") {
+		return d, fmt.Sprintf("key %q holds a space, ';' or '='", d.Measured.Key)
 	}
 	if strings.ContainsAny(id, " ;,=") {
 		return d, "the id contains a space, ';', ',' or '='"
@@ -81,8 +83,8 @@ func device(id string, f fields, index int) (d gpu.Device, why string) {
 	if attr.GPUOf(id) != id {
 		return d, "the id contains \"::\", which numbers the parts of a shared GPU"
 	}
-	if d.Key == "" && len(d.Times) > 0 {
-		d.Key = fmt.Sprintf("emulated/%dW", *d.PowerLimitW)
+	if d.Measured.Key == "" && len(d.Measured.Times) > 0 {
+		d.Measured.Key = fmt.Sprintf("emulated/%dW", *d.PowerLimitW)
 	}
 	d.Signals.Recovery = f.Recovery
 	if !or(f.Healthy, true) {

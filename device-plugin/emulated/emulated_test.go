@@ -62,8 +62,8 @@ gpu "GPU-a" {
 			t.Fatalf("%s: %v", name, err)
 		}
 		for i := range inv.Devices {
-			inv.Devices[i].Minor = 0 // Minor is the order in the file
-			inv.Devices[i].BusID = strings.TrimPrefix(inv.Devices[i].BusID, "0000:")
+			inv.Devices[i].Place.Minor = 0 // Minor is the order in the file
+			inv.Devices[i].Place.BusID = strings.TrimPrefix(inv.Devices[i].Place.BusID, "0000:")
 		}
 		scans = append(scans, inv)
 	}
@@ -72,13 +72,13 @@ gpu "GPU-a" {
 		t.Fatalf("got %+v", got)
 	}
 	a, b := got.Devices[0], got.Devices[1]
-	if a.ID != "GPU-a" || *a.MemoryMiB != 40000 || a.Signals.Reported != "xid:79" || a.NUMANode != -1 {
+	if a.ID != "GPU-a" || *a.MemoryMiB != 40000 || a.Signals.Reported != "xid:79" || a.Place.NUMANode != -1 {
 		t.Errorf("GPU-a: %+v", a)
 	}
-	if b.BusID != "1b:00.0" || *b.MemoryMiB != 81559 || b.Model != "NVIDIA H100 80GB HBM3" || b.Signals.Reported != "" {
+	if b.Place.BusID != "1b:00.0" || *b.MemoryMiB != 81559 || b.Model != "NVIDIA H100 80GB HBM3" || b.Signals.Reported != "" {
 		t.Errorf("GPU-b: %+v", b)
 	}
-	if diff := cmp.Diff(map[pal.AppClass]float64{"A": 1.5, "D": 2}, b.Times); diff != "" {
+	if diff := cmp.Diff(map[pal.AppClass]float64{"A": 1.5, "D": 2}, b.Measured.Times); diff != "" {
 		t.Errorf("times (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(scans[1].Devices[1], b); diff != "" {

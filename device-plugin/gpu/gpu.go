@@ -91,59 +91,82 @@ const (
 
 // Device is one schedulable instance: a GPU or a MIG instance.
 type Device struct {
-	ID         string // NVML UUID: GPU-… or MIG-…
-	Parent     string // UUID of the physical GPU of a MIG instance, else ""
-	Model      string // name of the device group; for a MIG instance, with its profile
-	MIGProfile string // for example "3g.20gb"; "" for a whole GPU
+	ID     string // NVML UUID: GPU-… or MIG-…
+	Parent string // UUID of the physical GPU of a MIG instance, else ""
+	Model  string // name of the device group; for a MIG instance, with its profile
 
-	// GPUInstance and ComputeInstance are NVML's ids of a MIG instance.
-	GPUInstance, ComputeInstance int
-
-	VBIOS                      string // version; "" unknown
-	Architecture               string // "hopper"; "" unknown
-	ComputeMajor, ComputeMinor int    // 0.0 unknown
-	SMCount                    int    // 0 unknown
-	Virtual                    bool   // a virtual GPU: a share of a GPU, in a virtual machine
-
-	Index      int    // the GPU's number in nvidia-smi; may change at a boot
-	Remembered bool   // not listed by the latest scan, so Index may be another GPU's now
-	Minor      int    // N of /dev/nvidiaN; -1 unknown
-	BusID      string // as sysfs writes it: 0000:1a:00.0
-	NUMANode   int    // -1 unknown
-	Island     int    // number of the NVLink or NVSwitch island; -1 none
-	Links      int    // active NVLinks; -1 none or unknown
-	MostLinks  int    // the most links that were active at once, as far as remembered
-	P2P        string // "nvswitch", "nvlink", "pcie", "none"; "" unknown
-	Clique     string // "<cluster uuid>.<clique id>" on multi-node NVLink
+	MIG    MIG
+	Chip   Chip
+	Place  Place
+	NVLink NVLink
+	PCI    PCI
 
 	MemoryMiB *int64
 	// SystemMemory means that the GPU's memory is a NUMA node of the machine, so the system may
 	// keep pages in it.
 	SystemMemory bool
 
-	PowerLimitW        *int64 // enforced limit
-	BAR1MiB            *int64
-	CoresClockMHz      *int64 // maximum
-	MemoryClockMHz     *int64 // maximum
-	PCIBandwidthMBPerS *int64 // maximum link width × per-lane rate
-	PCIGeneration      int    // the highest that GPU and slot support; 0 unknown
-	PCIWidth           int    // lanes
-	DisplayState       string // "Enabled" or "Disabled"; "" unknown
-	PersistenceMode    string
-	ECC                *bool
+	PowerLimitW     *int64 // enforced limit
+	BAR1MiB         *int64
+	CoresClockMHz   *int64 // maximum
+	MemoryClockMHz  *int64 // maximum
+	DisplayState    string // "Enabled" or "Disabled"; "" unknown
+	PersistenceMode string
+	ECC             *bool
 
 	// Unusable is the reason why no job can use the device: one of the codes above, or "".
 	Unusable string
+	Signals  Signals
+	Measured Measured
+}
 
-	Signals Signals
+// MIG identifies a MIG instance; zero for a whole GPU.
+type MIG struct {
+	Profile string // for example "3g.20gb"
+	// GPUInstance and ComputeInstance are NVML's ids.
+	GPUInstance, ComputeInstance int
+}
 
-	// Times are measured times per fixed work unit from the inventory, and Key is their
-	// comparability key (see attr.Measurement). Times and Key are empty if the backend has no
-	// times.
+// Chip is what a GPU is made of.
+type Chip struct {
+	VBIOS                      string // version; "" unknown
+	Architecture               string // "hopper"; "" unknown
+	ComputeMajor, ComputeMinor int    // 0.0 unknown
+	SMCount                    int    // 0 unknown
+	Virtual                    bool   // a virtual GPU: a share of a GPU, in a virtual machine
+}
+
+// Place is where a GPU is in the machine.
+type Place struct {
+	Index      int    // the GPU's number in nvidia-smi; may change at a boot
+	Remembered bool   // not listed by the latest scan, so Index may be another GPU's now
+	Minor      int    // N of /dev/nvidiaN; -1 unknown
+	BusID      string // as sysfs writes it: 0000:1a:00.0
+	NUMANode   int    // -1 unknown
+}
+
+// NVLink describes a GPU's links to other GPUs.
+type NVLink struct {
+	Island int    // number of the NVLink or NVSwitch island; -1 none
+	Active int    // active links; -1 none or unknown
+	Most   int    // the most links that were active at once, as far as remembered
+	P2P    string // "nvswitch", "nvlink", "pcie", "none"; "" unknown
+	Clique string // "<cluster uuid>.<clique id>" on multi-node NVLink
+}
+
+// PCI describes the most that a GPU's PCIe link can do.
+type PCI struct {
+	BandwidthMBPerS *int64 // maximum link width × per-lane rate
+	Generation      int    // the highest that GPU and slot support; 0 unknown
+	Width           int    // lanes
+}
+
+// Measured is how fast a GPU is. Its fields are empty if the backend has no times.
+type Measured struct {
+	// Times are per fixed work unit, and Key is their comparability key (see attr.Measurement).
 	Key   string
 	Times map[pal.AppClass]float64
-	// Rates are the measured work rates (see attr.RateUnit).
-	Rates map[pal.AppClass]float64
+	Rates map[pal.AppClass]float64 // work rates (see attr.RateUnit)
 }
 
 // Sort sorts devices in the order of an inventory.
@@ -157,9 +180,9 @@ func (d *Device) Physical() string { return cmp.Or(d.Parent, d.ID) }
 // Slot returns the device's place in the machine. The index of a GPU that the driver does not list
 // now is unknown, because the driver can give its number to another GPU.
 func (d *Device) Slot() attr.Slot {
-	s := attr.Slot{BusID: d.BusID}
-	if !d.Remembered && !d.Signals.Unlisted {
-		s.Index = &d.Index
+	s := attr.Slot{BusID: d.Place.BusID}
+	if !d.Place.Remembered && !d.Signals.Unlisted {
+		s.Index = &d.Place.Index
 	}
 	return s
 }

@@ -190,11 +190,11 @@ func (c Command) targets(ctx context.Context, o options, b Backend, run *Runner)
 	var known []string
 	whole := 0
 	for _, d := range inv.Devices {
-		if d.MIGProfile == "" {
+		if d.MIG.Profile == "" {
 			whole++
 		}
 		known = append(known, d.ID)
-		if len(o.gpus) == 0 && d.MIGProfile == "" || slices.Contains(o.gpus, d.ID) {
+		if len(o.gpus) == 0 && d.MIG.Profile == "" || slices.Contains(o.gpus, d.ID) {
 			targets = append(targets, Target{Device: d, Driver: inv.DriverVersion})
 		}
 	}

@@ -171,7 +171,7 @@ func TestMeasureRefuses(t *testing.T) {
 	busy.samples[fakecuda.UUID(1)] = gpu.Sample{MemoryUsedMiB: new(int64(50000))}
 	computing := twoGPUs()
 	computing.pids = map[string][]int{fakecuda.UUID(0): {os.Getpid()}}
-	mig := machine{inv: gpu.Inventory{Devices: []gpu.Device{{ID: "MIG-1", MIGProfile: "3g.71gb"}}}}
+	mig := machine{inv: gpu.Inventory{Devices: []gpu.Device{{ID: "MIG-1", MIG: gpu.MIG{Profile: "3g.71gb"}}}}}
 	f := newFake(t)
 	for _, tc := range []struct {
 		name string

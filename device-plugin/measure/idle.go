@@ -271,11 +271,11 @@ func contained(process, list string, all []gpu.Device, found map[string]bool) {
 	var has []string
 	whole := 0
 	for _, d := range all {
-		if d.MIGProfile != "" || d.Minor < 0 {
+		if d.MIG.Profile != "" || d.Place.Minor < 0 {
 			continue
 		}
 		whole++
-		if _, err := os.Stat(filepath.Join(process, fmt.Sprintf("root/dev/nvidia%d", d.Minor))); err == nil {
+		if _, err := os.Stat(filepath.Join(process, fmt.Sprintf("root/dev/nvidia%d", d.Place.Minor))); err == nil {
 			has = append(has, d.ID)
 		}
 	}
@@ -291,7 +291,7 @@ func contained(process, list string, all []gpu.Device, found map[string]bool) {
 // images, and containers that only watch GPUs, also set "all". Other checks detect a container that
 // computes.
 func given(list string, all []gpu.Device, real func() bool, found map[string]bool) {
-	byBus := slices.SortedFunc(slices.Values(all), func(a, b gpu.Device) int { return cmp.Compare(a.BusID, b.BusID) })
+	byBus := slices.SortedFunc(slices.Values(all), func(a, b gpu.Device) int { return cmp.Compare(a.Place.BusID, b.Place.BusID) })
 	for word := range strings.SplitSeq(list, ",") {
 		if word = strings.TrimSpace(word); word == "" || word == "none" || word == "void" {
 			continue
@@ -300,7 +300,7 @@ func given(list string, all []gpu.Device, real func() bool, found map[string]boo
 		n, err := strconv.Atoi(whole)
 		for i, d := range byBus {
 			switch {
-			case err == nil && (n == i || n == d.Minor):
+			case err == nil && (n == i || n == d.Place.Minor):
 				if !found[d.ID] && real() {
 					found[d.ID] = true
 				}

@@ -25,9 +25,9 @@ import (
 // A container that watches all GPUs does not prevent measuring.
 func TestGPUsGivenByTheEnvironment(t *testing.T) {
 	all := []gpu.Device{
-		{ID: "GPU-aaaa-1", BusID: "0000:b0:00.0", Minor: 1},
-		{ID: "GPU-bbbb-2", BusID: "0000:a0:00.0", Minor: 5},
-		{ID: "MIG-cccc-3", Parent: "GPU-dddd-4", BusID: "0000:c0:00.0", Minor: 2},
+		{ID: "GPU-aaaa-1", Place: gpu.Place{BusID: "0000:b0:00.0", Minor: 1}},
+		{ID: "GPU-bbbb-2", Place: gpu.Place{BusID: "0000:a0:00.0", Minor: 5}},
+		{ID: "MIG-cccc-3", Parent: "GPU-dddd-4", Place: gpu.Place{BusID: "0000:c0:00.0", Minor: 2}},
 	}
 	every := []string{"GPU-aaaa-1", "GPU-bbbb-2", "MIG-cccc-3"}
 	for _, tc := range []struct {
@@ -137,7 +137,7 @@ func showProcess(t *testing.T, proc, pid, env string, dev ...string) {
 // From version 1.18 on, NVIDIA's container toolkit gives a container its GPU's device file and
 // NVIDIA_VISIBLE_DEVICES=void. A container with the files of all GPUs only watches them.
 func TestGPUsGivenByTheirDeviceFile(t *testing.T) {
-	two := []gpu.Device{{ID: "GPU-a", Minor: 3}, {ID: "GPU-b", Minor: 5}}
+	two := []gpu.Device{{ID: "GPU-a", Place: gpu.Place{Minor: 3}}, {ID: "GPU-b", Place: gpu.Place{Minor: 5}}}
 	for name, tc := range map[string]struct {
 		all  []gpu.Device
 		dev  []string
@@ -147,8 +147,8 @@ func TestGPUsGivenByTheirDeviceFile(t *testing.T) {
 		"none":                {two, []string{"nvidiactl", "nvidia0"}, nil},
 		"all":                 {two, []string{"nvidiactl", "nvidia3", "nvidia5"}, nil},
 		"the only one":        {two[:1], []string{"nvidia3"}, []string{"GPU-a"}},
-		"no minor is known":   {[]gpu.Device{{ID: "GPU-a", Minor: -1}, two[1]}, []string{"nvidia-1"}, nil},
-		"instances beside it": {append([]gpu.Device{{ID: "MIG-c", MIGProfile: "1g", Minor: 7}}, two...), []string{"nvidia3", "nvidia7"}, []string{"GPU-a"}},
+		"no minor is known":   {[]gpu.Device{{ID: "GPU-a", Place: gpu.Place{Minor: -1}}, two[1]}, []string{"nvidia-1"}, nil},
+		"instances beside it": {append([]gpu.Device{{ID: "MIG-c", MIG: gpu.MIG{Profile: "1g"}, Place: gpu.Place{Minor: 7}}}, two...), []string{"nvidia3", "nvidia7"}, []string{"GPU-a"}},
 	} {
 		proc := t.TempDir()
 		showProcess(t, proc, "4711", "NVIDIA_VISIBLE_DEVICES=void", tc.dev...)
@@ -183,7 +183,7 @@ func TestGPUsGivenByTheirDeviceFile(t *testing.T) {
 // A task can order a measurement of a GPU that is its own according to its reservation's
 // ticket. An invented ticket, or the name of a GPU, has no effect.
 func TestTasksThatAskForTheirGPU(t *testing.T) {
-	all := []gpu.Device{{ID: "GPU-a", Minor: 0}, {ID: "GPU-b", Minor: 1}, {ID: "GPU-c", Minor: 2}}
+	all := []gpu.Device{{ID: "GPU-a", Place: gpu.Place{Minor: 0}}, {ID: "GPU-b", Place: gpu.Place{Minor: 1}}, {ID: "GPU-c", Place: gpu.Place{Minor: 2}}}
 	proc := t.TempDir()
 	showProcess(t, proc, "1", "NOMAD_PAL_RESERVATION=ta NOMAD_PAL_MEASURE=1 NVIDIA_VISIBLE_DEVICES=void", "nvidia0")
 	showProcess(t, proc, "2", "NOMAD_PAL_RESERVATION=tb NVIDIA_VISIBLE_DEVICES=GPU-b")

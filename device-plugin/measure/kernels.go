@@ -80,13 +80,13 @@ func supports(major, minor int) error {
 // Supported returns nil if GPUs like the device can be measured, or if their compute
 // capability is unknown.
 func Supported(d gpu.Device) error {
-	if d.Virtual {
+	if d.Chip.Virtual {
 		return errors.New("a virtual GPU: its speed depends on other virtual machines, and measuring would slow them down")
 	}
-	if d.ComputeMajor == 0 {
+	if d.Chip.ComputeMajor == 0 {
 		return nil
 	}
-	return supports(d.ComputeMajor, d.ComputeMinor)
+	return supports(d.Chip.ComputeMajor, d.Chip.ComputeMinor)
 }
 
 // computeKernels returns the kernels of class A, the strongest first. The first kernel that the GPU

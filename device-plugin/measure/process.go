@@ -215,7 +215,7 @@ func (r Runner) List(ctx context.Context) ([]gpu.Device, error) {
 			return nil, &childError{m.Failed, m.Code}
 		}
 		d := gpu.Device{ID: m.Device.UUID, Model: m.Device.Name}
-		if _, err := fmt.Sscanf(m.Device.Compute, "%d.%d", &d.ComputeMajor, &d.ComputeMinor); err != nil {
+		if _, err := fmt.Sscanf(m.Device.Compute, "%d.%d", &d.Chip.ComputeMajor, &d.Chip.ComputeMinor); err != nil {
 			return nil, fmt.Errorf("listing GPUs: compute capability %q: %w", m.Device.Compute, err)
 		}
 		devices = append(devices, d)

@@ -108,7 +108,7 @@ func (s *Scheduler) ask(ctx context.Context, wg *sync.WaitGroup, now time.Time) 
 func (s *Scheduler) mayHaveSwitches() bool {
 	whole := 0
 	for _, d := range s.inv.Devices {
-		if d.MIGProfile == "" && Supported(d) == nil {
+		if d.MIG.Profile == "" && Supported(d) == nil {
 			whole++
 		}
 	}

@@ -72,7 +72,7 @@ type identity struct {
 }
 
 func identityOf(d gpu.Device, driver string) identity {
-	id := identity{Model: d.Model, Driver: driver, VBIOS: d.VBIOS}
+	id := identity{Model: d.Model, Driver: driver, VBIOS: d.Chip.VBIOS}
 	if d.PowerLimitW != nil {
 		id.PowerW = *d.PowerLimitW
 	}

@@ -137,14 +137,14 @@ func (s *Scheduler) Observe(inv *gpu.Inventory, unhealthy map[string]bool) {
 		if s.running[d.ID].stuck(time.Now()) {
 			d.Signals.Unanswered = true
 		}
-		d.Signals.CUDARefused = d.Signals.CUDARefused || s.ready.not(s.fabricSaid()) && d.MIGProfile == ""
+		d.Signals.CUDARefused = d.Signals.CUDARefused || s.ready.not(s.fabricSaid()) && d.MIG.Profile == ""
 		r := s.records[d.ID]
 		d.Signals.Wrong = r.Corrupt
-		if len(d.Times) > 0 {
+		if len(d.Measured.Times) > 0 {
 			continue // the backend's own times take precedence
 		}
 		if m, ok := r.measurement(d.ID, identityOf(*d, inv.DriverVersion)); ok {
-			d.Key, d.Times, d.Rates, d.Signals.Slow = m.Key, m.Times, r.Rates, r.Slow
+			d.Measured.Key, d.Measured.Times, d.Measured.Rates, d.Signals.Slow = m.Key, m.Times, r.Rates, r.Slow
 		}
 	}
 }
@@ -277,7 +277,7 @@ func (s *Scheduler) start(ctx context.Context, wg *sync.WaitGroup, ts []Target) 
 // whole returns the number of GPUs that are not MIG instances. Callers hold mu.
 func (s *Scheduler) whole() (n int) {
 	for _, d := range s.inv.Devices {
-		if d.MIGProfile == "" {
+		if d.MIG.Profile == "" {
 			n++
 		}
 	}
@@ -463,7 +463,7 @@ func (s *Scheduler) dueNow(now time.Time, rules Schedule) []Target {
 
 // measurable reports whether the plugin can measure the device at all. Callers hold mu.
 func (s *Scheduler) measurable(d gpu.Device) bool {
-	return d.MIGProfile == "" && s.running[d.ID] == nil && Supported(d) == nil
+	return d.MIG.Profile == "" && s.running[d.ID] == nil && Supported(d) == nil
 }
 
 // condition returns the present state of a device. Callers hold mu.

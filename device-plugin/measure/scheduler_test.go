@@ -103,7 +103,7 @@ func TestClockSetBack(t *testing.T) {
 	now := time.Now()
 	dir := statedir.Dir(t.TempDir())
 	ahead := now.AddDate(1, 0, 0)
-	d := gpu.Device{ID: "GPU-1", Model: "NVIDIA H200", ComputeMajor: 9}
+	d := gpu.Device{ID: "GPU-1", Model: "NVIDIA H200", Chip: gpu.Chip{ComputeMajor: 9}}
 	whole := record{Identity: identityOf(d, "580"), Measured: ahead, Tried: ahead}
 	down := record{Tried: ahead, Problem: "down", Failures: 1, Downs: 1}
 	for name, tc := range map[string]struct {
@@ -228,7 +228,7 @@ func (n *node) until(what string, ok func() bool) {
 	patience.Eventually(n.t, what, ok)
 }
 
-func (n *node) measured(i int) bool { return len(n.observe()[i].Times) == pal.NumClasses }
+func (n *node) measured(i int) bool { return len(n.observe()[i].Measured.Times) == pal.NumClasses }
 
 // ask starts a task that holds a GPU and asks for its measurement.
 func (n *node) ask(i int) {
@@ -258,8 +258,8 @@ func TestSchedulerMeasuresAtFirstSightAndRemembers(t *testing.T) {
 		t.Error("no word of the new results")
 	}
 	before := n.observe()
-	if r := before[1].Times[pal.ClassA] / before[0].Times[pal.ClassA]; r < 1.19 || r > 1.21 || before[0].Key != before[1].Key {
-		t.Errorf("the slower GPU takes %.3f times as long (keys %q and %q)", r, before[0].Key, before[1].Key)
+	if r := before[1].Measured.Times[pal.ClassA] / before[0].Measured.Times[pal.ClassA]; r < 1.19 || r > 1.21 || before[0].Measured.Key != before[1].Measured.Key {
+		t.Errorf("the slower GPU takes %.3f times as long (keys %q and %q)", r, before[0].Measured.Key, before[1].Measured.Key)
 	}
 	n.stop()
 
@@ -271,13 +271,13 @@ func TestSchedulerMeasuresAtFirstSightAndRemembers(t *testing.T) {
 	}
 	// Another VBIOS, another driver: the results are out of date.
 	for i := range again.inv.Devices {
-		again.inv.Devices[i].VBIOS = "96.00.99"
+		again.inv.Devices[i].Chip.VBIOS = "96.00.99"
 	}
-	if got := again.observe(); len(got[0].Times) != 0 {
+	if got := again.observe(); len(got[0].Measured.Times) != 0 {
 		t.Errorf("with another VBIOS: %+v", got[0])
 	}
 	again.inv.DriverVersion = "590.10.01"
-	if got := again.observe(); len(got[0].Times) != 0 || got[0].Key != "" {
+	if got := again.observe(); len(got[0].Measured.Times) != 0 || got[0].Measured.Key != "" {
 		t.Errorf("with another driver: %+v", got[0])
 	}
 	again.until("an attempt with the new driver", func() bool {
@@ -304,9 +304,9 @@ func TestSchedulerKeepsTheBackendsTimes(t *testing.T) {
 	n.until("measured", func() bool { return n.measured(0) })
 	inv := n.inv
 	inv.Devices = append([]gpu.Device(nil), n.inv.Devices...)
-	inv.Devices[0].Key, inv.Devices[0].Times = "x", map[pal.AppClass]float64{pal.ClassA: 1}
+	inv.Devices[0].Measured.Key, inv.Devices[0].Measured.Times = "x", map[pal.AppClass]float64{pal.ClassA: 1}
 	n.Observe(&inv, nil)
-	if d := inv.Devices[0]; d.Key != "x" || d.Times[pal.ClassA] != 1 {
+	if d := inv.Devices[0]; d.Measured.Key != "x" || d.Measured.Times[pal.ClassA] != 1 {
 		t.Errorf("%+v", d)
 	}
 }
@@ -700,8 +700,8 @@ func TestUnsupportedGPUsAreLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.run.proc = t.TempDir()
-	inv := gpu.Inventory{Devices: []gpu.Device{{ID: "GPU-p100", Model: "Tesla P100-SXM2-16GB", ComputeMajor: 6}, {ID: "GPU-h200", Model: "NVIDIA H200", ComputeMajor: 9},
-		{ID: "GPU-vgpu", Model: "NVIDIA A40-24Q", ComputeMajor: 8, Virtual: true}}}
+	inv := gpu.Inventory{Devices: []gpu.Device{{ID: "GPU-p100", Model: "Tesla P100-SXM2-16GB", Chip: gpu.Chip{ComputeMajor: 6}}, {ID: "GPU-h200", Model: "NVIDIA H200", Chip: gpu.Chip{ComputeMajor: 9}},
+		{ID: "GPU-vgpu", Model: "NVIDIA A40-24Q", Chip: gpu.Chip{ComputeMajor: 8, Virtual: true}}}}
 	for range 3 {
 		s.Observe(&inv, nil)
 	}
@@ -733,7 +733,7 @@ func TestOffPublishesNothing(t *testing.T) {
 	n.until("measured", func() bool { return n.measured(0) && n.measured(1) })
 	n.stop()
 	off := newNode(t, newFake(t), func(s *Schedule) { s.Mode, s.StateDir = Off, n.cfg.StateDir })
-	if got := off.observe(); len(got[0].Times) != 0 {
+	if got := off.observe(); len(got[0].Measured.Times) != 0 {
 		t.Errorf("%+v", got[0])
 	}
 }
@@ -997,13 +997,13 @@ func TestRatesOfASession(t *testing.T) {
 	s.records[d.ID] = r
 	s.Observe(&inv, nil)
 	want := map[pal.AppClass]float64{pal.ClassA: 600, pal.ClassC: 4000, pal.ClassD: 12}
-	if got := inv.Devices[0].Rates; !maps.Equal(got, want) {
+	if got := inv.Devices[0].Measured.Rates; !maps.Equal(got, want) {
 		t.Errorf("rates %v, want %v", got, want)
 	}
 	inv = twoGPUs().inv
 	inv.DriverVersion += ".1"
 	s.Observe(&inv, nil)
-	if got := inv.Devices[0].Rates; got != nil {
+	if got := inv.Devices[0].Measured.Rates; got != nil {
 		t.Errorf("after a change of the driver: %v", got)
 	}
 }

@@ -465,7 +465,7 @@ func TestChildDoesNotOutliveItsInput(t *testing.T) {
 func TestMIGIsRefused(t *testing.T) {
 	t.Parallel()
 	mig := target(0)
-	mig.Device.MIGProfile = "3g.71gb"
+	mig.Device.MIG.Profile = "3g.71gb"
 	r := Runner{Self: []string{"/nothing/is/started"}}.Session(t.Context(), mig, quick(), nil)
 	if !r.Partial || !strings.HasPrefix(r.Problem, "a MIG instance is not measured") {
 		t.Errorf("partial %v: %q", r.Partial, r.Problem)

@@ -62,7 +62,7 @@ func (s *Scheduler) Accounts() map[string]attr.Account {
 	defer s.mu.Unlock()
 	out := map[string]attr.Account{}
 	for _, d := range s.inv.Devices {
-		if d.MIGProfile != "" {
+		if d.MIG.Profile != "" {
 			continue
 		}
 		r := s.records[d.ID]

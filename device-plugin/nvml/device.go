@@ -39,10 +39,10 @@ func (b *Backend) readGPU(index int) found {
 	if ret != nvml.SUCCESS {
 		return found{err: r.unreadable(index, "nvmlDeviceGetName", ret)}
 	}
-	d.Index = index
+	d.Place.Index = index
 	f.links = readLinks(r, dev)
-	if d.Links = -1; f.links.known {
-		d.Links = f.links.active
+	if d.NVLink.Active = -1; f.links.known {
+		d.NVLink.Active = f.links.active
 	}
 	d.Signals = b.signals(r, dev, uuid)
 	what := fmt.Sprintf("GPU %d (%s)", index, uuid)
@@ -113,12 +113,12 @@ func (b *Backend) physicalGPU(r *reader, dev nvml.Device, uuid string) (gpu.Devi
 	}
 	d := gpu.Device{
 		ID: uuid, Model: gpu.Printable(name),
-		Minor: -1, NUMANode: -1, Island: -1,
+		Place: gpu.Place{Minor: -1, NUMANode: -1}, NVLink: gpu.NVLink{Island: -1},
 		DisplayState:    state(r, "nvmlDeviceGetDisplayMode", dev.GetDisplayMode),
 		PersistenceMode: state(r, "nvmlDeviceGetPersistenceMode", dev.GetPersistenceMode),
 	}
 	if m, ok := value(r, "nvmlDeviceGetMinorNumber", dev.GetMinorNumber); ok {
-		d.Minor = m
+		d.Place.Minor = m
 	}
 	b.platform(r, dev, &d)
 	b.sizes(r, dev, &d)
@@ -128,31 +128,31 @@ func (b *Backend) physicalGPU(r *reader, dev nvml.Device, uuid string) (gpu.Devi
 // platform reads the architecture and the location.
 func (b *Backend) platform(r *reader, dev nvml.Device, d *gpu.Device) {
 	if a, ok := value(r, "nvmlDeviceGetArchitecture", dev.GetArchitecture); ok {
-		d.Architecture = architecture(a)
+		d.Chip.Architecture = architecture(a)
 	}
 	vbios, _ := value(r, "nvmlDeviceGetVbiosVersion", dev.GetVbiosVersion)
-	d.VBIOS = gpu.Printable(vbios)
+	d.Chip.VBIOS = gpu.Printable(vbios)
 	type capability struct{ major, minor int }
 	if c, ok := value(r, "nvmlDeviceGetCudaComputeCapability", func() (capability, nvml.Return) {
 		major, minor, ret := dev.GetCudaComputeCapability()
 		return capability{major, minor}, ret
 	}); ok {
-		d.ComputeMajor, d.ComputeMinor = c.major, c.minor
+		d.Chip.ComputeMajor, d.Chip.ComputeMinor = c.major, c.minor
 	}
 	if cores, ok := value(r, "nvmlDeviceGetNumGpuCores", dev.GetNumGpuCores); ok {
-		d.SMCount = cores / coresPerSM(d.ComputeMajor, d.ComputeMinor)
+		d.Chip.SMCount = cores / coresPerSM(d.Chip.ComputeMajor, d.Chip.ComputeMinor)
 	}
 	if pci, ok := value(r, "nvmlDeviceGetPciInfo_v3|nvmlDeviceGetPciInfo_v2|nvmlDeviceGetPciInfo", dev.GetPciInfo); ok {
-		if d.BusID = busID(pci); d.BusID == hostBridge { // the GPU is on no bus
-			d.BusID = ""
+		if d.Place.BusID = busID(pci); d.Place.BusID == hostBridge { // the GPU is on no bus
+			d.Place.BusID = ""
 		}
-		d.NUMANode = b.numaNode(d.BusID)
+		d.Place.NUMANode = b.numaNode(d.Place.BusID)
 	}
 	if f, ok := readFabric(r, dev); ok && f.state == nvml.GPU_FABRIC_STATE_COMPLETED {
-		d.Clique = f.clique
+		d.NVLink.Clique = f.clique
 	}
 	if mode, ok := value(r, "nvmlDeviceGetVirtualizationMode", dev.GetVirtualizationMode); ok {
-		d.Virtual = mode == nvml.GPU_VIRTUALIZATION_MODE_VGPU
+		d.Chip.Virtual = mode == nvml.GPU_VIRTUALIZATION_MODE_VGPU
 	}
 	if current, ok := value(r, "nvmlDeviceGetEccMode", first(dev.GetEccMode)); ok {
 		d.ECC = new(current == nvml.FEATURE_ENABLED)
@@ -178,9 +178,9 @@ func (b *Backend) sizes(r *reader, dev nvml.Device, d *gpu.Device) {
 	d.MemoryClockMHz = number(r, "nvmlDeviceGetMaxClockInfo", 1, func() (uint32, nvml.Return) { return dev.GetMaxClockInfo(nvml.CLOCK_MEM) })
 	width, okWidth := value(r, "nvmlDeviceGetMaxPcieLinkWidth", dev.GetMaxPcieLinkWidth)
 	gen, okGen := value(r, "nvmlDeviceGetMaxPcieLinkGeneration", dev.GetMaxPcieLinkGeneration)
-	d.PCIGeneration, d.PCIWidth = gen, width
+	d.PCI.Generation, d.PCI.Width = gen, width
 	if lane := laneMBPerS(gen); okWidth && okGen && lane > 0 {
-		d.PCIBandwidthMBPerS = new(int64(width) * lane)
+		d.PCI.BandwidthMBPerS = new(int64(width) * lane)
 	}
 }
 

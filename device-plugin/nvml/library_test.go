@@ -110,11 +110,12 @@ func TestH200(t *testing.T) {
 	state.Set("gpu0", "fabric_cluster", "9")
 	inv := open(t, state).scan()
 	want := gpu.Device{
-		ID: nvmltest.UUID(0), Model: "NVIDIA H200", Architecture: "hopper", ComputeMajor: 9, SMCount: 132, Minor: 0,
-		BusID: "0000:07:00.0", NUMANode: 3, Island: 0, Links: 18, P2P: "nvswitch", Clique: "00000000-0000-0000-0000-000000000009.7",
+		ID: nvmltest.UUID(0), Model: "NVIDIA H200",
+		Chip: gpu.Chip{Architecture: "hopper", ComputeMajor: 9, SMCount: 132}, Place: gpu.Place{Minor: 0, BusID: "0000:07:00.0", NUMANode: 3},
+		NVLink:    gpu.NVLink{Island: 0, Active: 18, P2P: "nvswitch", Clique: "00000000-0000-0000-0000-000000000009.7"},
 		MemoryMiB: new(int64(143771)), PowerLimitW: new(int64(700)), BAR1MiB: new(int64(262144)),
 		CoresClockMHz: new(int64(1980)), MemoryClockMHz: new(int64(3201)),
-		PCIBandwidthMBPerS: new(int64(63008)), PCIGeneration: 5, PCIWidth: 16,
+		PCI:          gpu.PCI{BandwidthMBPerS: new(int64(63008)), Generation: 5, Width: 16},
 		DisplayState: "Disabled", PersistenceMode: "Enabled", ECC: new(true), Signals: gpu.Signals{Recovery: new(0), ECCUncorrected: new(int64(0))},
 	}
 	if diff := cmp.Diff(want, inv.Devices[0]); diff != "" {
@@ -149,10 +150,11 @@ func TestGB300(t *testing.T) {
 	}
 	inv := n.scan()
 	want := gpu.Device{
-		ID: nvmltest.UUID(2), Model: "NVIDIA GB300", Architecture: "blackwell", ComputeMajor: 10, ComputeMinor: 3, SMCount: 160, Index: 2, Minor: 2,
-		BusID: "0018:06:00.0", NUMANode: 1, Island: 0, Links: 18, P2P: "nvswitch", Clique: "00000000-0000-0000-0000-000000000001.7",
+		ID: nvmltest.UUID(2), Model: "NVIDIA GB300",
+		Chip: gpu.Chip{Architecture: "blackwell", ComputeMajor: 10, ComputeMinor: 3, SMCount: 160}, Place: gpu.Place{Index: 2, Minor: 2, BusID: "0018:06:00.0", NUMANode: 1},
+		NVLink:    gpu.NVLink{Island: 0, Active: 18, P2P: "nvswitch", Clique: "00000000-0000-0000-0000-000000000001.7"},
 		MemoryMiB: new(int64(284208)), SystemMemory: true, PowerLimitW: new(int64(1400)), BAR1MiB: new(int64(524288)),
-		CoresClockMHz: new(int64(2070)), MemoryClockMHz: new(int64(3996)), PCIBandwidthMBPerS: new(int64(121008)), PCIGeneration: 6, PCIWidth: 16,
+		CoresClockMHz: new(int64(2070)), MemoryClockMHz: new(int64(3996)), PCI: gpu.PCI{BandwidthMBPerS: new(int64(121008)), Generation: 6, Width: 16},
 		PersistenceMode: "Enabled", ECC: new(true), Signals: gpu.Signals{Recovery: new(0), ECCUncorrected: new(int64(0))},
 	}
 	if diff := cmp.Diff(want, of(t, inv, nvmltest.UUID(2))); diff != "" || len(inv.Warnings) > 0 {
@@ -166,8 +168,8 @@ func TestArchitectures(t *testing.T) {
 	state.Set("gpu1", "architecture", "13")
 	state.Set("gpu2", "architecture", "4711")
 	for i, d := range open(t, state).scan().Devices {
-		if want := []string{"hopper", "rubin", ""}[i]; d.Architecture != want {
-			t.Errorf("%s: architecture %q, want %q", d.ID, d.Architecture, want)
+		if want := []string{"hopper", "rubin", ""}[i]; d.Chip.Architecture != want {
+			t.Errorf("%s: architecture %q, want %q", d.ID, d.Chip.Architecture, want)
 		}
 	}
 }
@@ -662,8 +664,8 @@ func TestIslandsAreNumberedByUUID(t *testing.T) {
 	}
 	inv := open(t, state).scan()
 	for i := range 4 {
-		if d := of(t, inv, nvmltest.UUID(i)); d.Island != i/2 {
-			t.Errorf("%s: island %d, want %d", d.ID, d.Island, i/2)
+		if d := of(t, inv, nvmltest.UUID(i)); d.NVLink.Island != i/2 {
+			t.Errorf("%s: island %d, want %d", d.ID, d.NVLink.Island, i/2)
 		}
 	}
 }
@@ -716,8 +718,8 @@ func TestTopologyThatComesLate(t *testing.T) {
 		state.Set(fmt.Sprintf("gpu%d", i), "nvlinks", "0")
 	}
 	n := open(t, state)
-	if d := of(t, n.scan(), nvmltest.UUID(0)); d.Island != -1 || d.P2P != "pcie" {
-		t.Errorf("island %d, %s without NVLinks; want -1, pcie", d.Island, d.P2P)
+	if d := of(t, n.scan(), nvmltest.UUID(0)); d.NVLink.Island != -1 || d.NVLink.P2P != "pcie" {
+		t.Errorf("island %d, %s without NVLinks; want -1, pcie", d.NVLink.Island, d.NVLink.P2P)
 	}
 	for i := range 2 {
 		n.set(fmt.Sprintf("gpu%d", i), "nvlinks", "18")
@@ -728,8 +730,8 @@ func TestTopologyThatComesLate(t *testing.T) {
 		func() {},
 	} {
 		for _, d := range n.scan().Devices {
-			if d.Island != 0 || d.P2P != "nvswitch" {
-				t.Errorf("%s: island %d, %s; want 0, nvswitch", d.ID, d.Island, d.P2P)
+			if d.NVLink.Island != 0 || d.NVLink.P2P != "nvswitch" {
+				t.Errorf("%s: island %d, %s; want 0, nvswitch", d.ID, d.NVLink.Island, d.NVLink.P2P)
 			}
 		}
 		then()
@@ -800,7 +802,7 @@ func TestMIGInstances(t *testing.T) {
 	n := open(t, state)
 	inv := n.scan()
 	d := of(t, inv, nvmltest.MIGUUID(1, 0))
-	if len(inv.Devices) != 4 || d.Parent != nvmltest.UUID(1) || d.MIGProfile != "1g.18gb" || *d.MemoryMiB != 16384 || d.SMCount != 16 || d.GPUInstance != 7 || d.Island != -1 {
+	if len(inv.Devices) != 4 || d.Parent != nvmltest.UUID(1) || d.MIG.Profile != "1g.18gb" || *d.MemoryMiB != 16384 || d.Chip.SMCount != 16 || d.MIG.GPUInstance != 7 || d.NVLink.Island != -1 {
 		t.Errorf("%d devices, the instance is %+v", len(inv.Devices), d)
 	}
 	n.Sample([]string{d.ID})
@@ -967,7 +969,7 @@ func TestBridgedPairs(t *testing.T) {
 	inv := open(t, state).scan()
 	var got []string
 	for _, d := range inv.Devices {
-		got = append(got, fmt.Sprintf("island %d %s", d.Island, d.P2P))
+		got = append(got, fmt.Sprintf("island %d %s", d.NVLink.Island, d.NVLink.P2P))
 	}
 	want := []string{"island 0 nvlink", "island 0 nvlink", "island 1 nvlink", "island 1 nvlink"}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -1004,8 +1006,8 @@ func TestVirtualGPUs(t *testing.T) {
 	state.Set("gpu1", "virtualization", "1") // passed through to the virtual machine
 	state.Set("gpu2", "virtualization", "2")
 	for i, d := range open(t, state).scan().Devices {
-		if d.Virtual != (i == 2) {
-			t.Errorf("%s: virtual %v", d.ID, d.Virtual)
+		if d.Chip.Virtual != (i == 2) {
+			t.Errorf("%s: virtual %v", d.ID, d.Chip.Virtual)
 		}
 	}
 }
@@ -1038,7 +1040,7 @@ func TestOldDriver(t *testing.T) {
 		return has(symbol)
 	}
 	d := n.scan().Devices[0]
-	if *d.PowerLimitW != 700 || d.SMCount != 0 || d.Links != -1 || d.Architecture != "" || d.Signals.Recovery != nil {
+	if *d.PowerLimitW != 700 || d.Chip.SMCount != 0 || d.NVLink.Active != -1 || d.Chip.Architecture != "" || d.Signals.Recovery != nil {
 		t.Errorf("got %+v", d)
 	}
 	s := n.Sample([]string{d.ID})[d.ID]
@@ -1064,8 +1066,8 @@ func TestIntegratedGPU(t *testing.T) {
 		}
 		if d := n.scan().Devices[0]; d.MemoryMiB == nil || *d.MemoryMiB != 2048 {
 			t.Errorf("memory %v, want the machine's 2048 MiB", d.MemoryMiB)
-		} else if d.BusID != "" {
-			t.Errorf("it has the address %s", d.BusID)
+		} else if d.Place.BusID != "" {
+			t.Errorf("it has the address %s", d.Place.BusID)
 		}
 		s := n.Sample([]string{nvmltest.UUID(0)})[nvmltest.UUID(0)]
 		if s.MemoryUsedMiB == nil || *s.MemoryUsedMiB != 1024 || *s.MemoryTotalMiB != 2048 {

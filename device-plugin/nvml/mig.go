@@ -126,22 +126,22 @@ func readMIG(r *reader, child, dev nvml.Device, parent gpu.Device) (migInstance,
 	}
 	d.Model = gpu.Printable(name)
 	if _, profile, ok := strings.Cut(d.Model, " MIG "); ok {
-		d.MIGProfile = profile
+		d.MIG.Profile = profile
 	}
 	d.MemoryMiB = nil
 	if m, ok := value(r, "nvmlDeviceGetMemoryInfo", child.GetMemoryInfo); ok {
 		d.MemoryMiB = mebibytes(m.Total)
 	}
 	if a, ok := value(r, "nvmlDeviceGetAttributes_v2|nvmlDeviceGetAttributes", child.GetAttributes); ok {
-		d.SMCount = int(a.MultiprocessorCount)
+		d.Chip.SMCount = int(a.MultiprocessorCount)
 	}
-	d.GPUInstance, d.ComputeInstance = -1, -1
+	d.MIG.GPUInstance, d.MIG.ComputeInstance = -1, -1
 	if gi, ok := value(r, "nvmlDeviceGetGpuInstanceId", child.GetGpuInstanceId); ok {
-		d.GPUInstance = gi
+		d.MIG.GPUInstance = gi
 	}
 	if ci, ok := value(r, "nvmlDeviceGetComputeInstanceId", child.GetComputeInstanceId); ok {
-		d.ComputeInstance = ci
+		d.MIG.ComputeInstance = ci
 	}
-	h := handle{dev: child, parent: dev, physical: parent.ID, gi: d.GPUInstance, ci: d.ComputeInstance}
+	h := handle{dev: child, parent: dev, physical: parent.ID, gi: d.MIG.GPUInstance, ci: d.MIG.ComputeInstance}
 	return migInstance{device: d, handle: h}, gpu.Failure{}
 }

@@ -104,7 +104,7 @@ func TestDGXA100(t *testing.T) {
 		if i > 0 && d.ID <= inv.Devices[i-1].ID {
 			t.Errorf("%s is not after %s", d.ID, inv.Devices[i-1].ID)
 		}
-		if d.Model != "Mock NVIDIA A100-SXM4-40GB" || d.Architecture != "ampere" || d.ComputeMajor != 8 || *d.MemoryMiB != 40960 {
+		if d.Model != "Mock NVIDIA A100-SXM4-40GB" || d.Chip.Architecture != "ampere" || d.Chip.ComputeMajor != 8 || *d.MemoryMiB != 40960 {
 			t.Errorf("device %+v", d)
 		}
 		if d.PowerLimitW != nil || d.BAR1MiB != nil || d.ECC != nil || d.DisplayState != "" {
@@ -351,8 +351,8 @@ func TestMockedMachines(t *testing.T) {
 			t.Fatalf("%s: %d GPUs, warnings %v, error %v", tc.architecture, len(inv.Devices), inv.Warnings, err)
 		}
 		d := inv.Devices[0]
-		if d.Model != tc.model || d.Architecture != tc.architecture || *d.MemoryMiB != tc.memoryMiB {
-			t.Errorf("got %s, %s, %d MiB; want %s, %s, %d", d.Model, d.Architecture, *d.MemoryMiB, tc.model, tc.architecture, tc.memoryMiB)
+		if d.Model != tc.model || d.Chip.Architecture != tc.architecture || *d.MemoryMiB != tc.memoryMiB {
+			t.Errorf("got %s, %s, %d MiB; want %s, %s, %d", d.Model, d.Chip.Architecture, *d.MemoryMiB, tc.model, tc.architecture, tc.memoryMiB)
 		}
 	}
 }

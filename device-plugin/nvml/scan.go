@@ -156,7 +156,7 @@ func sharedSlots(inv *gpu.Inventory, fs []found) {
 }
 
 // busID returns the PCI address of the GPU; "" if unknown.
-func (f found) busID() string { return f.devices[0].BusID }
+func (f found) busID() string { return f.devices[0].Place.BusID }
 
 // unusable returns a copy of f in which all devices are unusable for this reason.
 func (f found) unusable(why string) found {

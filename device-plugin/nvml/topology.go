@@ -109,9 +109,9 @@ func (b *Backend) topology(fs []found) {
 		}
 		for j := range f.devices {
 			d := &f.devices[j]
-			d.Island, d.P2P = numbers[i], p2p
+			d.NVLink.Island, d.NVLink.P2P = numbers[i], p2p
 			if d.Parent != "" { // MIG instances have no NVLink
-				d.Island, d.Links, d.P2P = -1, 0, "none"
+				d.NVLink.Island, d.NVLink.Active, d.NVLink.P2P = -1, 0, "none"
 			}
 		}
 	}

@@ -210,7 +210,7 @@ func (d *diagnosis) devices() {
 		return
 	}
 	for _, g := range inv.Devices {
-		if err := measure.Supported(g); err != nil && len(g.Times) == 0 {
+		if err := measure.Supported(g); err != nil && len(g.Measured.Times) == 0 {
 			d.add(statusWarn, "measure", g.ID+" ("+g.Model+") is not measured: "+err.Error(), "no action is needed: jobs run on this GPU, and nomad-pal counts it as a median GPU, although the node publishes it in class 5, the slowest")
 		}
 	}
@@ -294,7 +294,7 @@ func (d *diagnosis) hidden(inv gpu.Inventory) {
 func (d *diagnosis) unlisted(inv gpu.Inventory) {
 	named := map[string]bool{}
 	for _, dev := range inv.Devices {
-		named[dev.BusID] = true
+		named[dev.Place.BusID] = true
 	}
 	devices, err := filepath.Glob(d.path("/sys/bus/pci/devices/*"))
 	if err != nil {

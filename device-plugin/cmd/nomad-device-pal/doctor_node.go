@@ -121,7 +121,7 @@ func (d *diagnosis) books() {
 	var whole []string
 	if d.inv != nil {
 		for _, g := range d.inv.Devices {
-			if g.MIGProfile == "" && measure.Supported(g) == nil {
+			if g.MIG.Profile == "" && measure.Supported(g) == nil {
 				whole = append(whole, g.ID)
 			}
 		}
