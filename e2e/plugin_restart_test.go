@@ -16,7 +16,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/nvml/nvmltest"
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 	"github.com/nomad-pal/nomad-pal/e2e/cluster/clustertest"
-	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
 // While a task holds a GPU and the plugin measures another one, the plugin is killed, replaced by a
@@ -155,7 +154,7 @@ func (b *measuringBox) measureSlowly(t *testing.T, c *cluster.Cluster, ids []str
 	}
 	b.tell(t, settings...)
 	asks := gpuJob(job, 1)
-	asks.TaskGroups[0].Tasks[0].Env = map[string]string{attr.EnvMeasure: "1"}
+	asks.TaskGroups[0].Tasks[0].Env = map[string]string{"NOMAD_PAL_MEASURE": "1"}
 	register(t, c, asks)
 	id := deviceIDs(running(t, c, job))[0]
 	clustertest.Until(t, c, "the GPU is being measured", func(context.Context) (string, error) {
