@@ -102,9 +102,8 @@ type record struct {
 	// Alarm means that the latest times are far from the previous times, so another session follows
 	// soon. The placer moves a GPU to another class only after two sessions.
 	Alarm bool `json:"alarm,omitempty"`
-	// Tried is the start of the last session, even if the session is not complete. Problem is the
-	// reason why that session is not complete. Failures is the number of sessions in a row that
-	// failed, not counting interrupted sessions.
+	// Tried is the start of the last session that was not interrupted. Problem is the reason why that
+	// session is not complete. Failures is the number of sessions in a row that failed.
 	Tried    time.Time `json:"tried,omitzero"`
 	Problem  string    `json:"problem,omitempty"`
 	Failures int       `json:"failures,omitempty"`
@@ -122,10 +121,6 @@ type record struct {
 	Reserved time.Time `json:"reserved,omitzero"`
 	Shown    bool      `json:"shown,omitempty"`
 	Asks     bool      `json:"asks,omitempty"`
-	// Last is the start of the last session that was not interrupted. LastProblem is the reason why
-	// the session at Last gave no result.
-	Last        time.Time `json:"last,omitzero"`
-	LastProblem string    `json:"last_problem,omitempty"`
 }
 
 // mostDowns is the maximum number of crashes of the plugin or the machine, in a row, while a GPU is
@@ -206,14 +201,12 @@ func (s Schedule) early() Schedule {
 }
 
 // pause returns the minimum time between a session and the next. The pause is longer after
-// failures, up to a day, shorter after a drift alarm, and 0 after an interruption.
+// failures, up to a day, and shorter after a drift alarm.
 func (s Schedule) pause(r record) time.Duration {
 	switch {
 	case r.Failures > 0:
 		return min(24*time.Hour, s.Gap<<min(r.Failures-1, 10))
-	case r.Problem == interrupted:
-		return 0 // the task that interrupted the session may be gone
-	case r.Problem != "" || r.Alarm:
+	case r.Alarm:
 		return s.Retry
 	default:
 		return s.Gap
@@ -256,18 +249,20 @@ func (r record) notAfter(now time.Time) record {
 
 // accept adds the outcome of a session to the record.
 func (r *record) accept(res Result, id identity) {
-	r.Tried, r.Begun = res.Started, time.Time{}
-	r.Problem, r.Refused = res.Problem, res.refused
-	if res.Problem != interrupted {
-		r.Downs = 0
-		r.Last, r.LastProblem, r.Asks = res.Started, res.Problem, false
+	r.Begun = time.Time{}
+	if res.Problem == interrupted { // what interrupted the session may be gone, so the next can begin at once
+		r.Corrupt = r.Corrupt || res.Corrupt
+		return
 	}
+	r.Tried = res.Started
+	r.Problem = res.Problem
+	r.Refused = res.refused
+	r.Downs = 0
+	r.Asks = false
 	m, ok := res.Measurement()
 	if res.Partial || !ok {
 		r.Corrupt = r.Corrupt || res.Corrupt
-		if res.Problem != interrupted {
-			r.Failures++
-		}
+		r.Failures++
 		return
 	}
 	// The session after an alarm raises no alarm. Otherwise a GPU whose times scatter would be

@@ -45,7 +45,7 @@ func Troubles(d statedir.Dir) (map[string]string, error) {
 			out[id] = "does not always compute the same result (silent data corruption)"
 		case r.Downs >= mostDowns:
 			out[id] = fmt.Sprintf("is measured only on request (jobspecs/measure.nomad.hcl): the measurement was cut short %d times in a row, because the plugin or the machine went down each time", r.Downs)
-		case r.Problem != "" && r.Problem != interrupted:
+		case r.Problem != "":
 			out[id] = fmt.Sprintf("could not be measured at %s: %s", r.Tried.Format(time.RFC3339), r.Problem)
 		}
 	}
@@ -66,9 +66,9 @@ func (s *Scheduler) Accounts() map[string]attr.Account {
 			continue
 		}
 		r := s.records[d.ID]
-		a := attr.Account{Problem: r.LastProblem, Provisional: r.Provisional, Uncapped: r.Uncapped}
-		if !r.Last.IsZero() {
-			a.Last = r.Last.UTC().Format(time.RFC3339)
+		a := attr.Account{Problem: r.Problem, Provisional: r.Provisional, Uncapped: r.Uncapped}
+		if !r.Tried.IsZero() {
+			a.Last = r.Tried.UTC().Format(time.RFC3339)
 		}
 		switch err := Supported(d); {
 		case s.cfg.Mode == Off:
