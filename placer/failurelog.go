@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -282,6 +283,9 @@ func PutInQuarantine(ctx context.Context, c *nomad.Client, long time.Duration, w
 	return err
 }
 
+// ErrNotQuarantined is the error of [LiftQuarantine] for a GPU that is not in quarantine.
+var ErrNotQuarantined = errors.New("not in quarantine")
+
 // LiftQuarantine ends the quarantine of the given GPUs, and returns their ids. If gpus is empty,
 // LiftQuarantine ends the quarantine of all GPUs. If a given GPU is not in quarantine,
 // LiftQuarantine returns an error and changes nothing. Active agents notice the change within
@@ -313,7 +317,7 @@ func lift(of map[string]failure.Quarantine, gpus []string, now time.Time) ([]str
 	gpus = slices.Compact(slices.Sorted(slices.Values(gpus)))
 	for _, id := range gpus {
 		if !in[id] {
-			return nil, fmt.Errorf("GPU %q is not in quarantine", id)
+			return nil, fmt.Errorf("GPU %q is %w", id, ErrNotQuarantined)
 		}
 	}
 	for _, id := range gpus {

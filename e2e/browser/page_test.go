@@ -172,9 +172,17 @@ func TestPage(t *testing.T) {
 		p.clicks(`th button[title="Sort by gpus"]`)
 		p.clicks(`th[aria-sort=ascending] button[title="Sort by gpus"]`)
 		p.waits("the largest is first", `location.hash.includes("order=desc") && document.querySelector("main th[aria-sort=descending]") && document.querySelector("main tbody tr").innerText.includes("64")`)
-		p.run(chromedp.SetValue(`main input[type=search]`, "never"))
-		p.clicks(`main form button`)
+		p.run(chromedp.SendKeys(`main input[type=search]`, "nev"))
 		p.shows("1 match")
+		if !is[bool](p, `document.activeElement.value === "nev" && location.hash.includes("search=nev")`) {
+			t.Error("the filter loses the focus, or its address")
+		}
+		p.run(chromedp.SendKeys(`main input[type=search]`, "x"))
+		p.shows("No job matches")
+		p.goTo("#/usage")
+		p.shows("Runs, the last submitted first")
+		p.run(chromedp.SendKeys(`main form input`, "nobody"))
+		p.shows("no matching run in this time")
 		p.checked()
 	})
 
@@ -314,21 +322,16 @@ func TestToken(t *testing.T) {
 		"tenant": {Namespaces: map[string][]string{"research": {"list-jobs", "read-job"}}},
 	})
 	p := open(t, browser, w.url, "")
-	enter := func(token string) {
-		t.Helper()
-		p.run(chromedp.SetValue("#secret", token))
-		p.clicks(`#token button[value=save]`)
-	}
 	p.waits("the dialog opens by itself", `document.getElementById("token").open`)
 	p.shows("permission denied", "list-jobs")
 	for _, v := range p.axe() {
 		t.Errorf("dialog: %s", v)
 	}
 	p.shot("token")
-	enter("reader")
+	p.enter("reader")
 	p.drawn()
 	p.clicks("#login")
-	enter("tenant")
+	p.enter("tenant")
 	p.shows("This token may not read nodes")
 	p.goTo("#/jobs")
 	p.shows("This token sees no job with GPUs")

@@ -15,6 +15,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -26,9 +27,10 @@ import (
 // what Nomad would show the caller's token. The agent asks Nomad at each request, because a cache
 // would keep revoked tokens valid.
 type caller struct {
-	nomad   *api.Client
-	secret  string // the token; "" if the request has none
-	storage string // the namespace of the placer's variables
+	client  *nomad.Client
+	nomad   *api.Client // of client
+	secret  string      // the token; "" if the request has none
+	storage string      // the namespace of the placer's variables
 	// lists caches, for this request, the namespaces whose jobs the caller can list.
 	lists map[string]bool
 }
@@ -40,7 +42,7 @@ func (s *server) caller(r *http.Request) (*caller, error) {
 		return nil, err
 	}
 	storage := cmp.Or(s.file.Nomad.Namespace, api.DefaultNamespace)
-	return &caller{client, tokenOf(r), storage, map[string]bool{}}, nil
+	return &caller{client, client.API(), tokenOf(r), storage, map[string]bool{}}, nil
 }
 
 // tokenOf returns the request's token, or "" if it has none.
@@ -181,7 +183,7 @@ func refuse(w http.ResponseWriter, err error) {
 	switch {
 	case denied(err):
 		status = http.StatusForbidden
-	case errors.Is(err, errPriority), errors.Is(err, errNotQueued):
+	case errors.Is(err, errPriority), errors.Is(err, errNotQueued), errors.Is(err, placer.ErrNotQuarantined):
 		status = http.StatusBadRequest
 	case errors.Is(err, errNotAtWork):
 		status = http.StatusServiceUnavailable

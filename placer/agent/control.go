@@ -13,15 +13,20 @@ import (
 	"math"
 	"net/http"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
@@ -54,11 +59,12 @@ var controls = map[string]func(c *gang.Control, said *gang.Said, priority int){
 const longestWhy = 200
 
 // serveControl carries out a command about one job:
-// PUT /v1/job/<id>/{hold,unhold,requeue,priority,release,keep}. The caller needs the right to register the job.
+// PUT /v1/job/<id>/{hold,unhold,requeue,priority,release,keep,cancel}. The caller needs the right to
+// register the job.
 func (s *server) serveControl(w http.ResponseWriter, r *http.Request) {
 	dir, what := path.Split(r.PathValue("id"))
 	id, change := strings.TrimSuffix(dir, "/"), controls[what]
-	if id == "" || change == nil {
+	if id == "" || change == nil && what != "cancel" {
 		http.NotFound(w, r)
 		return
 	}
@@ -73,6 +79,10 @@ func (s *server) serveControl(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	k := cluster.JobKey{Namespace: cmp.Or(r.URL.Query().Get("namespace"), api.DefaultNamespace), ID: id}
+	if what == "cancel" {
+		s.cancel(w, r, k)
+		return
+	}
 	var name string
 	_, ok = s.judged(w, r, func(c *caller, ctx context.Context) error {
 		job, err := c.submits(ctx, k, in.Priority)
@@ -104,6 +114,95 @@ func (s *server) serveControl(w http.ResponseWriter, r *http.Request) {
 	s.agent.log.Named("audit").Info("accepted a command for a job", "job", k.ID, "namespace", k.Namespace, "what", what, "by", said.By, "why", said.Why, "priority", in.Priority)
 	s.snapshots.changed()
 	writeJSON(w, http.StatusOK, is)
+}
+
+// cancel stops a job and, if it is a template, its runs, as nomad-pal cancel does. The agent asks Nomad
+// with the caller's token, so Nomad itself judges the caller.
+func (s *server) cancel(w http.ResponseWriter, r *http.Request, k cluster.JobKey) {
+	stopped := []string{}
+	c, ok := s.judged(w, r, func(c *caller, ctx context.Context) error {
+		if err := c.readsJob(ctx, k); err != nil {
+			return err
+		}
+		runs, err := c.client.Runs(ctx, k)
+		if err != nil {
+			return needs(err, fmt.Sprintf("the capability %q in namespace %q", "list-jobs", k.Namespace))
+		}
+		ids := []string{k.ID} // first, because a stopped template starts no further runs
+		for _, run := range runs {
+			if run.Status != "dead" {
+				ids = append(ids, run.ID)
+			}
+		}
+		for _, id := range ids {
+			if err := c.client.Deregister(ctx, cluster.JobKey{Namespace: k.Namespace, ID: id}, false); err != nil {
+				return needs(err, fmt.Sprintf("the capability %q in namespace %q", "submit-job", k.Namespace))
+			}
+			stopped = append(stopped, k.Namespace+"/"+id)
+		}
+		return nil
+	})
+	if len(stopped) > 0 {
+		s.audit(r.Context(), c, "cancelled jobs", "jobs", stopped)
+	}
+	if ok {
+		writeJSON(w, http.StatusOK, stopped)
+	}
+}
+
+// serveQuarantine puts a GPU in quarantine until somebody lifts it, or lifts its quarantine:
+// PUT /v1/gpu/<id>/{quarantine,lift}. The caller needs the right to write the variable
+// nomad-pal/quarantine, which the agent writes with the caller's token.
+func (s *server) serveQuarantine(w http.ResponseWriter, r *http.Request) {
+	id, what := attr.GPUOf(r.PathValue("id")), r.PathValue("what")
+	if what != "quarantine" && what != "lift" {
+		http.NotFound(w, r)
+		return
+	}
+	var in ControlRequest
+	done, ok := s.bodies.decode(w, r, &in)
+	if !ok {
+		return
+	}
+	defer done()
+	if len(in.Why) > longestWhy || what == "quarantine" && in.Why == "" {
+		http.Error(w, fmt.Sprintf("a quarantine has a reason of 1 to %d bytes", longestWhy), http.StatusBadRequest)
+		return
+	}
+	c, snapshot, ok := s.snapshotFor(w, r, (*caller).readsNodes)
+	if !ok {
+		return
+	}
+	known := slices.ContainsFunc(snapshot.GPUs(), func(g query.GPU) bool { return attr.GPUOf(g.ID) == id })
+	if what == "quarantine" && !known {
+		http.Error(w, fmt.Sprintf("no GPU %q", id), http.StatusNotFound)
+		return
+	}
+	var err error
+	if what == "lift" {
+		_, err = placer.LiftQuarantine(r.Context(), c.client, id)
+	} else {
+		err = placer.PutInQuarantine(r.Context(), c.client, failure.Longest, in.Why, id)
+	}
+	if err != nil {
+		refuse(w, needs(err, string(nomad.WriteVariables)))
+		return
+	}
+	s.audit(r.Context(), c, "accepted a command for a GPU", "gpu", id, "what", what, "why", in.Why)
+	if p := s.agent.current.Load(); p != nil {
+		p.Reread()
+	}
+	s.snapshots.changed()
+	writeJSON(w, http.StatusOK, struct{}{})
+}
+
+// audit writes an entry with the name of the caller's token.
+func (s *server) audit(ctx context.Context, c *caller, text string, more ...any) {
+	by, err := c.name(ctx)
+	if err != nil {
+		by = "unknown"
+	}
+	s.agent.log.Named("audit").Info(text, append(more, "by", by)...)
 }
 
 // mostPriority is the highest priority that Nomad's configuration may allow (job_max_priority).

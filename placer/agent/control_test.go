@@ -5,8 +5,10 @@ package agent
 
 import (
 	"encoding/base64"
+	"maps"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -73,5 +75,50 @@ func TestWorkloadIdentityAsks(t *testing.T) {
 		if status, text := r.send(c.method, c.path, c.token, c.body); status != c.status || !strings.Contains(text, c.says) {
 			t.Errorf("%s %s: %d %s", c.method, c.path, status, text)
 		}
+	}
+}
+
+// A caller cancels a job with its runs, and quarantines a GPU, with the caller's own token. Who did it is
+// in the log.
+func TestActionsUseTheCallersToken(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, map[string][]string{"alice-secret": {"research", "nodes"}, "ops-secret": {"*"}})
+	f.has(gpuJob("research", "mine", 4))
+	f.has(strings.Replace(gpuJob("research", "mine/dispatch-1", 4), `"Type"`, `"ParentID":"mine","Type"`, 1))
+	f.has(gpuJob("research", "mine/other", 4))
+	r := f.run(openConfig).ready()
+	const cancel, quarantine = "/v1/job/mine/cancel?namespace=research", "/v1/gpu/GPU-1/quarantine"
+	for _, c := range []struct {
+		token, path, body string
+		status            int
+		says              string
+	}{
+		{"", cancel, `{}`, http.StatusForbidden, "permission denied"},
+		{"alice-secret", "/v1/job/none/cancel?namespace=research", `{}`, http.StatusNotFound, `no job "none"`},
+		{"alice-secret", "/v1/job/mine/cancel", `{}`, http.StatusForbidden, "permission denied"},
+		{"alice-secret", quarantine, `{"why": "fan"}`, http.StatusForbidden, `"write" of the variables`},
+		{"ops-secret", quarantine, `{}`, http.StatusBadRequest, "1 to 200 bytes"},
+		{"ops-secret", "/v1/gpu/GPU-9/quarantine", `{"why": "fan"}`, http.StatusNotFound, `no GPU "GPU-9"`},
+		{"ops-secret", "/v1/gpu/GPU-1/polish", `{}`, http.StatusNotFound, ""},
+		{"ops-secret", "/v1/gpu/GPU-1/lift", `{}`, http.StatusBadRequest, `GPU "GPU-1" is not in quarantine`},
+		{"ops-secret", quarantine, `{"why": "fan"}`, http.StatusOK, "{}"},
+		{"ops-secret", "/v1/gpu/GPU-1/lift", `{}`, http.StatusOK, "{}"},
+		{"alice-secret", cancel, `{}`, http.StatusOK, "[\n  \"research/mine\",\n  \"research/mine/dispatch-1\"\n]"},
+	} {
+		status, text := r.send(http.MethodPut, c.path, c.token, c.body)
+		if status != c.status || !strings.Contains(text, c.says) {
+			t.Errorf("%s %s: %d %s", c.token, c.path, status, text)
+		}
+		if status == http.StatusOK && strings.HasPrefix(c.path, quarantine) {
+			if _, gpus := r.send(http.MethodGet, "/v1/gpus?gpu=GPU-1", c.token, ""); !strings.Contains(gpus, `"reason": "fan"`) {
+				t.Errorf("the next answer shows no quarantine: %s", gpus)
+			}
+		}
+	}
+	f.mu.Lock()
+	kept := slices.Sorted(maps.Keys(f.jobs))
+	f.mu.Unlock()
+	if log := r.log.String(); len(kept) != 1 || !strings.Contains(log, `gpu=GPU-1 what=quarantine why=fan by=ops`) || !strings.Contains(log, "cancelled jobs") {
+		t.Errorf("kept %v: %s", kept, log)
 	}
 }

@@ -197,6 +197,10 @@ func (f *fake) answer(w http.ResponseWriter, r *http.Request, token string) {
 			}
 		}
 		_ = json.NewEncoder(w).Encode(list)
+	case isJob && r.Method == http.MethodDelete:
+		f.index++
+		delete(f.jobs, namespace+"/"+id)
+		fmt.Fprintf(w, `{"EvalID":"e","JobModifyIndex":%d}`, f.index)
 	case isJob && f.jobs[namespace+"/"+id] != nil:
 		_ = json.NewEncoder(w).Encode(f.jobs[namespace+"/"+id])
 	case strings.HasPrefix(path, "/v1/var/"):

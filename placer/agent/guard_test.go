@@ -68,6 +68,8 @@ func TestGuarded(t *testing.T) {
 		{"PUT as Nomad's client does", http.MethodPut, "/v1/admission", job, []string{"Content-Type: "}, http.StatusOK, "patch"},
 		{"PUT of text", http.MethodPut, "/v1/admission", job, []string{"Content-Type: text/plain"}, http.StatusUnsupportedMediaType, ""},
 		{"from another page", http.MethodPost, "/v1/admission", job, []string{"Sec-Fetch-Site: cross-site"}, http.StatusForbidden, ""},
+		{"a job is cancelled from another page", http.MethodPut, "/v1/job/train/cancel", "{}", []string{"Sec-Fetch-Site: cross-site"}, http.StatusForbidden, "cross-origin request"},
+		{"a GPU is quarantined from another origin", http.MethodPut, "/v1/gpu/GPU-1/quarantine", "{}", []string{"Origin: http://evil.example"}, http.StatusForbidden, "cross-origin request"},
 		{"from another origin", http.MethodPut, "/v1/plan", job, []string{"Origin: http://evil.example"}, http.StatusForbidden, ""},
 		{"a long header", http.MethodGet, "/v1/health", "", []string{"X-Long: " + strings.Repeat("x", 40<<10)}, http.StatusRequestHeaderFieldsTooLarge, ""},
 	} {

@@ -141,7 +141,7 @@ func (a *Agent) watchToken(ctx context.Context, n *Nomad) {
 
 // connectAs connects with the given token instead of the agent's own; "" means no token. All
 // callers share a few connections.
-func (n *Nomad) connectAs(token string) (*api.Client, error) {
+func (n *Nomad) connectAs(token string) (*nomad.Client, error) {
 	cfg, err := n.config()
 	if err != nil {
 		return nil, err
@@ -152,11 +152,7 @@ func (n *Nomad) connectAs(token string) (*api.Client, error) {
 	}
 	cfg.SecretID, cfg.HttpClient = token, conns.callers
 	room := func(next http.RoundTripper) http.RoundTripper { return queued{next, conns.callerRoom} }
-	c, err := nomad.NewClient(cfg, "", room, n.namesRegions())
-	if err != nil {
-		return nil, err
-	}
-	return c.API(), nil
+	return nomad.NewClient(cfg, n.Namespace, room, n.namesRegions())
 }
 
 // serveChildren enables the client to register dispatched and periodic jobs, if an RPC address is

@@ -74,11 +74,11 @@ func (s *server) misdirected(w http.ResponseWriter, r *http.Request, job *api.Jo
 	if err != nil {
 		return false
 	}
-	own, err := client.Status().Leader()
+	own, err := client.API().Status().Leader()
 	if err != nil {
 		return false
 	}
-	leader, err := client.Status().RegionLeader(region)
+	leader, err := client.API().Status().RegionLeader(region)
 	if leader == own || err != nil && !nomad.NoRegion(err) {
 		return false
 	}

@@ -82,6 +82,7 @@ func (s *server) handler() http.Handler {
 	mux.HandleFunc("GET /v1/failures", s.serveFailures)
 	mux.HandleFunc("GET /v1/job/{id...}", s.serveExplain) // …/explain; ids may contain slashes
 	mux.HandleFunc("PUT /v1/job/{id...}", s.serveControl)
+	mux.HandleFunc("PUT /v1/gpu/{id}/{what}", s.serveQuarantine)
 	mux.HandleFunc("POST /v1/reread", s.serveReread)
 	mux.HandleFunc("PUT /v1/reread", s.serveReread)
 	mux.HandleFunc("POST /v1/plan", s.servePlan)

@@ -367,6 +367,15 @@ func (c *Client) ReadNodes(ctx context.Context) (*cluster.State, error) {
 	return s, nil
 }
 
+// Runs lists the runs (children) of a parameterized or periodic job.
+func (c *Client) Runs(ctx context.Context, k cluster.JobKey) ([]*api.JobListStub, error) {
+	stubs, _, err := c.api.Jobs().List((&api.QueryOptions{Namespace: k.Namespace, Prefix: k.ID + "/"}).WithContext(ctx))
+	if err != nil {
+		return nil, fmt.Errorf("listing the runs of job %q: %w", k.ID, Denied(err, ListJobs))
+	}
+	return slices.DeleteFunc(stubs, func(s *api.JobListStub) bool { return s.ParentID != k.ID }), nil
+}
+
 // Deregister stops a job. If purge is true, Nomad also deletes the job. If Nomad does not have the
 // job, Deregister returns no error. If somebody else purges the job at the same time, Nomad's state
 // store fails with "job not found" (an error 500 on 1.11.3). Deregister ignores this error, too.

@@ -7,6 +7,7 @@ import {jobsPage} from "./jobs.js";
 import {historyPage, usagePage} from "./history.js";
 import {overview} from "./overview.js";
 import {timelinePage} from "./gantt.js";
+import {told} from "./actions.js";
 
 const navigate = to => { location.hash = to; };
 const routes = {
@@ -33,6 +34,7 @@ function route(byUser) {
   let names;
   try { names = parts.map(decodeURIComponent); } catch { names = []; }
   shown?.close();
+  told("");
   const make = Object.hasOwn(routes, name) && (parts.length === {job: 2, rack: 2, node: 1, gpu: 1}[name] || !["job", "rack", "node", "gpu"].includes(name)) && names.length === parts.length ? routes[name] : null;
   shown = make ? make(names, new URLSearchParams(search)) : {title: "Not found", element: [h("h1", {}, "There is no such page"), h("p", {}, h("a", {href: "#/"}, "Overview"))], close: () => {}};
   document.title = shown.title + " – nomad-pal";

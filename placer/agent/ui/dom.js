@@ -18,6 +18,24 @@ export function s(tag, attrs = {}, text) {
   return e;
 }
 
+// command shows a command with a button that copies it. Over plain HTTP, browsers offer pages no clipboard: the button
+// then selects the command.
+export function command(text) {
+  const code = h("code", {}, text), copy = h("button", {type: "button", className: "copy", ariaLabel: "Copy command: " + text, title: "Copy command", onclick: async () => {
+    try { await navigator.clipboard.writeText(text); copy.textContent = "Copied"; } catch { getSelection().selectAllChildren(code); copy.textContent = "Selected"; }
+    setTimeout(() => { copy.textContent = "Copy"; }, 2000);
+  }}, "Copy");
+  return h("span", {className: "command"}, code, " ", copy);
+}
+// commands shows a sentence of the agent, with the commands in it.
+export const commands = text => text.split(/((?:(?<=: )|(?<=\())nomad(?:-pal)? [^()]+?(?=\.?$|\. [A-Z]|\)))/).map((part, i) => i % 2 ? command(part) : part);
+
+// typing returns a function that calls act once it was not called again for a moment.
+export function typing(act) {
+  let timer;
+  return () => { clearTimeout(timer); timer = setTimeout(act, 250); };
+}
+
 // put replaces what an element contains. The focus stays on the element with the same address or title.
 export function put(host, ...kids) {
   const at = document.activeElement, key = e => e.getAttribute("href") || e.title, was = host.contains(at) && key(at);
@@ -141,7 +159,8 @@ export const token = {get: () => sessionStorage.getItem("token") || "", set: t =
 export const goToActive = () => location.reload();
 class Refused extends Error { constructor(status, text) { super(text); this.status = status; } }
 export async function ask(path, options = {}) {
-  const r = await fetch(path, {...options, redirect: "manual", headers: token.get() ? {"X-Nomad-Token": token.get()} : {}})
+  const headers = {...(options.body && {"Content-Type": "application/json"}), ...(token.get() && {"X-Nomad-Token": token.get()})};
+  const r = await fetch(path, {...options, redirect: "manual", headers})
     .catch(e => { throw new Refused(0, `The agent did not answer (${e.message}).`); });
   if (r.type === "opaqueredirect") { goToActive(); throw new Refused(0, "Another agent is active."); }
   if (!r.ok) throw new Refused(r.status, (await r.text()).trim() || r.statusText);

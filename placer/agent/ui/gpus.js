@@ -1,8 +1,9 @@
 // Pages about GPUs: of the cluster, of a rack, of a node, one GPU, failures; and the page Tenants.
-import {badge, empty, events, eventTable, failed, failures, failureTable, firstGPUs, get, gpuLink, h, learnGPUs, link, mark, marked, named, nodeLink, plural, query, rackPath, short, table, time, when} from "./dom.js";
+import {badge, command, empty, events, eventTable, failed, failures, failureTable, firstGPUs, get, gpuLink, h, learnGPUs, link, mark, marked, named, nodeLink, plural, query, rackPath, short, table, time, when} from "./dom.js";
 import {allocated, classes, cluster, count, degraded, free, gpus as gpusOf, listen, nodeOf, nodes, quarantined, unavailable, unhealthy} from "./cluster.js";
 import {classKeys, clusterMap} from "./map.js";
 import {during, gantt, toJob} from "./gantt.js";
+import {gpuActions} from "./actions.js";
 import {notStarted} from "./jobs.js";
 
 const rows = 50; // of a table at a time
@@ -45,7 +46,7 @@ function paged(caption, heads, items, row) {
 
 export const none = () => cluster.hidden
   ? empty("This token may not read nodes, so there is no map. It needs ", h("code", {}, 'node { policy = "read" }'), ". Your jobs are on the page ", link("#/jobs", "Jobs"), ".")
-  : empty("Nomad knows no GPU. Install the device plugin ", h("code", {}, "nomad-device-pal"), " on a client, then run ", h("code", {}, "nomad-pal doctor"), " to see what is missing.");
+  : empty("Nomad knows no GPU. Install the device plugin ", h("code", {}, "nomad-device-pal"), " on a client, then run ", command("nomad-pal doctor"), " to see what is missing.");
 
 // models shows the speeds of GPU models relative to each other, if several models were measured.
 function models() {
@@ -136,7 +137,7 @@ function some(ask, title, what, missing, navigate) {
       if (closed) return;
       shown = gpuTable(gpus, title);
       const near = fails.filter(f => ask.gpu ? (f.gpus ?? []).includes(ask.gpu) : f.node === gpus[0].node);
-      host.replaceChildren(h("p", {}, what === "GPU" ? ["On node ", nodeLink(name)] : "", node ? [what === "GPU" ? ", rack " : "Rack ", link(rackPath(node.rack), node.rack.name)] : ""),
+      host.replaceChildren(h("p", {}, what === "GPU" ? ["On node ", nodeLink(name)] : "", node ? [what === "GPU" ? ", rack " : "Rack ", link(rackPath(node.rack), node.rack.name)] : ""), what === "GPU" ? gpuActions(gpus[0], draw) : "",
         h("div", {className: "plain"}, shown), h("h2", {}, "Who had ", what === "GPU" ? "it" : "which GPU"), h("section", {className: "card"}, gantt(during(gpus, uses), "Who had which GPU", {open: toJob(navigate)})),
         h("h2", {}, "Failures"), near.length ? h("div", {className: "plain"}, failureTable(near)) : empty(`None of the last 120 failed allocations was on this ${what}.`));
     } catch (e) { if (!closed) host.replaceChildren(failed(e)); }

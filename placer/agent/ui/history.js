@@ -1,5 +1,5 @@
 // The page History: charts of the last day, and what the placer did. The page Usage: who used the GPUs.
-import {badge, empty, events, eventTable, failed, get, h, learnGPUs, link, marked, owner, query, table, when} from "./dom.js";
+import {badge, empty, events, eventTable, failed, get, h, learnGPUs, link, marked, owner, query, table, typing, when} from "./dom.js";
 import {allocation, byDay, chart, daysOf, ofDays, queued, samples, since} from "./charts.js";
 
 const slowdown = () => chart("Predicted slowdown", [
@@ -89,31 +89,37 @@ export function usagePage(params, navigate) {
   const choice = (name, label, options) => h("label", {}, label + " ", h("select", {onchange: e => change({[name]: e.target.value})},
     options.map(([v, t]) => h("option", {value: v, selected: q[name] === v}, t))));
   const texts = Object.keys(filters).map(k => [k, h("input", {value: q[k], size: 9})]);
-  const form = h("form", {className: "row", onsubmit: e => { e.preventDefault(); change(Object.fromEntries(texts.map(([k, i]) => [k, i.value.trim()]))); }},
+  function filter() {
+    for (const [k, i] of texts) q[k] = i.value.trim();
+    history.replaceState(null, "", "#/usage?" + query(q));
+    read();
+  }
+  for (const [, i] of texts) i.oninput = typing(filter);
+  const form = h("form", {className: "row", onsubmit: e => { e.preventDefault(); filter(); }},
     choice("span", "Time", Object.entries(spans).map(([k, [t]]) => [k, t])),
     choice("by", "By", Object.entries(columns).map(([k, t]) => [k === "user" ? "" : k, t])),
     choice("state", "Runs", [["", "all"], ...states.map(s => [s, s])]),
-    texts.map(([k, i]) => h("label", {}, filters[k] + " ", i)), h("button", {}, "Filter"));
+    texts.map(([k, i]) => h("label", {}, filters[k] + " ", i)));
 
   const note = h("p", {className: "soft", role: "status"}, "Reading the usage …"), most = 50, figures = h("div", {}), lines = h("div", {className: "plain"}), runs = h("div", {className: "plain"});
   const days = byDay(7), body = h("div", {hidden: true}, figures, h("section", {className: "card"}, h("h2", {}, "By day", daysOf()), days.element),
     h("h2", {}, "By " + columns[by].replace(/^[A-Z](?=[a-z])/, c => c.toLowerCase())), lines, h("h2", {}, "Runs"), runs);
   let closed = false;
 
-  async function read() {
+  async function ask() {
     const [since, until] = spans[q.span][1](new Date());
     const wanted = Object.fromEntries(Object.keys(filters).map(k => [k, q[k]]));
     const range = {...wanted, since: since.toISOString().slice(0, 19) + "Z", until: until && until.toISOString().slice(0, 19) + "Z"};
     const asked = ["", by, "day"].map(by => get("/v1/usage?" + query({...range, by})));
     const last = most => get("/v1/runs?" + query({...range, state: q.state, limit: most + 1})); // one more, to see whether there are more
-    const [[all], of, each, ran] = await Promise.all([...asked, last(most)]);
-    if (closed) return;
+    const text = query(q), [[all], of, each, ran] = await Promise.all([...asked, last(most)]);
+    if (closed || text !== query(q)) return;
+    body.hidden = !all && !ran.length;
     if (!all && !ran.length) {
       note.replaceChildren("This token sees no matching run in this time. ", h("button", {onclick: () => navigate("#/usage")}, "Show this month"));
       return;
     }
     note.textContent = "";
-    body.hidden = false;
     show(all, of, each);
     showRuns(ran, most, last);
   }
@@ -139,10 +145,11 @@ export function usagePage(params, navigate) {
         x.runs.toLocaleString("en"), x.failed.toLocaleString("en"), x.runs ? long(x.waited_hours * 3600 / x.runs) : "–", ...stops ? [x.stops.toLocaleString("en"), long(x.stops_saved_wait_hours * 3600)] : []]),
       [["", 1], ["GPU hours", stops ? 7 : 6], ["Runs", stops ? 5 : 3]]);
   }
-  read().catch(e => {
+  const read = () => ask().catch(e => {
     if (closed) return;
     if (e.status === 501) note.replaceChildren("This agent keeps no history. To keep one, add ", h("code", {}, "history { database = \"/var/lib/nomad-pal/history.db\" }"), " to its configuration.");
     else note.replaceChildren(failed(e));
   });
+  read();
   return {title: "Usage", element: [h("h1", {}, "Usage"), form, note, body], close: () => { closed = true; days.close(); }};
 }

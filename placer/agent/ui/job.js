@@ -1,10 +1,11 @@
 // One job: why it runs where it runs, or why it waits.
-import {badge, empty, events, eventTable, expected, failed, get, gpuLink, h, learnGPUs, mark, named, nodeLink, plural, query, range, table, time, when, zoneName} from "./dom.js";
+import {badge, commands, empty, events, eventTable, expected, failed, get, gpuLink, h, learnGPUs, mark, named, nodeLink, plural, put, query, range, table, time, when, zoneName} from "./dom.js";
 import {classes, cluster, listen, nodeOf} from "./cluster.js";
 import {clusterMap, view} from "./map.js";
 import {gantt} from "./gantt.js";
 import {states} from "./jobs.js";
 import {nowHeads, nowOf} from "./gpus.js";
+import {jobActions} from "./actions.js";
 
 const tiers = ["island", "numa", "node", "rack", "datacenter", "cluster"];
 
@@ -18,7 +19,7 @@ export function jobPage(namespace, id, navigate) {
       await learnGPUs([...e.allocations ?? [], ...e.failures ?? []]);
       if (closed) return;
       const opened = body.querySelector("details")?.open;
-      body.replaceChildren(...why(e));
+      put(body, why(e, jobActions(e, read)));
       if (opened) body.querySelector("details").open = true;
       if (first) { rest(); view.by = Math.max(0, classes.indexOf(e.decision?.class)); }
       first = false;
@@ -55,15 +56,15 @@ export function jobPage(namespace, id, navigate) {
 const fact = (term, ...what) => what.some(x => x || x === 0) ? [h("dt", {}, term), h("dd", {}, what)] : [];
 
 // next shows the steps that nomad-pal explain suggests at its end.
-const next = steps => steps?.length ? h("section", {className: "next"}, h("h2", {}, "Next"), h("ul", {}, steps.map(s => h("li", {}, s)))) : "";
+const next = steps => steps?.length ? h("section", {className: "next"}, h("h2", {}, "Next"), h("ul", {}, steps.map(s => h("li", {}, commands(s))))) : "";
 
 const allGPUs = (gpus = []) => gpus.flatMap((g, i) => [i ? ", " : "", gpuLink(g)]);
 
-function why(e) {
+function why(e, actions) {
   const d = e.decision, holders = e.holders;
   return [
     h("p", {className: "lead"}, badge(e.outcome?.status ?? e.state, states[e.state]), " ", e.summary),
-    next(e.next),
+    actions, next(e.next),
     h("dl", {className: "facts"},
       fact("Expected start", expected(e)), fact("Expected end", e.end_to ? [range(e.end_from, e.end_to), e.end_why && `: ${e.end_why}`] : e.end_why), fact("Waits for", e.waits_for?.text !== e.reason?.text && e.waits_for?.text), fact("Submitted", e.submitted && [time(e.submitted), ", ", when(e.submitted)]), fact("Ended", e.outcome?.at && [time(e.outcome.at), ", ", when(e.outcome.at)]), fact("Decided", time(e.decided)), fact("Ready", time(e.ready)),
       fact("Application class", d && d.class + (e.class_from ? `: ${e.class_from}` : "")), fact("Policy", d && d.policy), fact("Note", e.note)),

@@ -35,7 +35,8 @@ function barOf(rack) {
   for (const node of rack.nodes) for (const cell of node.cells) { const [colour] = look(cell, node); parts.set(colour, (parts.get(colour) ?? 0) + 1); }
   const bar = h("span", {className: "bar"}, [...parts].sort(([a], [b]) => a < b ? -1 : 1).map(([colour, n]) => { const part = h("i", {className: colour}); part.style.flexGrow = n; return part; }));
   const away = rack.nodes.filter(n => n.away).length, n = gpus(rack.nodes), said = sum(rack.nodes, n) + (away ? `, ${plural(away, "node")} away` : "");
-  return h("a", {className: "rack", href: rackPath(rack), title: said, ariaLabel: `Rack ${rack.name}: ${said}`}, h("span", {className: "at"}, rack.name), bar);
+  const out = count(rack.nodes, c => unhealthy(c) || quarantined(c) || unavailable(c));
+  return h("a", {className: "rack", href: rackPath(rack), title: said, ariaLabel: `Rack ${rack.name}: ${said}`}, h("span", {className: "at"}, rack.name, out ? h("small", {className: "soft"}, ` ${out.toLocaleString("en")} not usable`) : ""), bar);
 }
 
 const item = (colour, mark, text) => h("li", {}, h("span", {className: "chip " + colour, ariaHidden: "true"}, mark || "\u00a0"), " ", text);

@@ -1,5 +1,5 @@
 // The overview: the state of the cluster at a glance.
-import {badge, empty, events, expected, failed, failures, gathered, get, gpuLink, h, jobLink, link, marked, nameOf, named, nodeLink, plural, put, query, time, whatOf} from "./dom.js";
+import {badge, command, empty, events, expected, failed, failures, gathered, get, gpuLink, h, jobLink, link, marked, nameOf, named, nodeLink, plural, put, query, time, whatOf} from "./dom.js";
 import {allocated, classOf, classes, cluster, count, gpus, listen, nodeOf, nodes, quarantined, unhealthy} from "./cluster.js";
 import {allocation, byDay, daysOf, ofDays, queued, samples, since} from "./charts.js";
 import {clusterMap} from "./map.js";
@@ -39,7 +39,7 @@ function tiles(page) {
 const classed = j => j.class ? `class ${j.class}, ` : "";
 const runs = page => page.jobs.length
   ? list(page.jobs.map(j => item(marked(j), plural(j.gpus, "GPU"), j.user ? j.user + ", " : "", classed(j), "submitted ", time(j.submitted), j.reason?.text ? ": " + j.reason.text : "")))
-  : cluster.idle ? todo("Who runs is ", unknown, ".") : todo("No job runs. Submit one: ", h("code", {}, "nomad-pal run -detach JOB.nomad.hcl"));
+  : cluster.idle ? todo("Who runs is ", unknown, ".") : todo("No job runs. Submit one: ", command("nomad-pal run -detach JOB.nomad.hcl"));
 const waits = page => page.jobs.length
   ? list(page.jobs.map(j => item([j.position ? j.position + ". " : "", jobLink(j)], size(j) === 1 ? "1 GPU" : `${size(j)} GPUs`, j.runs ? `${counted(j.runs)}: ` : j.user ? j.user + ": " : "", j.reason?.text ?? "", j.start_to ? [" – expected ", expected(j)] : "")))
   : cluster.idle ? todo("Who waits is ", unknown, ".") : good("Nobody waits.");

@@ -86,7 +86,7 @@ func running(b *base, client *nomad.Client, ids []string) (all []string, err err
 		if err != nil {
 			return nil, err
 		}
-		found, err := withRuns(b, client.API(), job, gaveUp)
+		found, err := withRuns(b, client, job, gaveUp)
 		if err != nil {
 			return nil, err
 		}
@@ -118,7 +118,7 @@ func givenUp(b *base) (ids []string) {
 
 // withRuns returns a job and its runs. withRuns leaves out jobs and runs that have ended, unless
 // they have failed. The job comes first in the list, because a stopped job starts no further runs.
-func withRuns(b *base, c *api.Client, job *api.Job, gaveUp func() []string) (ids []string, err error) {
+func withRuns(b *base, c *nomad.Client, job *api.Job, gaveUp func() []string) (ids []string, err error) {
 	stops := func(id, status string, stopped bool) {
 		if !stopped && (status != "dead" || slices.Contains(gaveUp(), id)) {
 			ids = append(ids, id)
@@ -128,14 +128,12 @@ func withRuns(b *base, c *api.Client, job *api.Job, gaveUp func() []string) (ids
 	if !job.IsParameterized() && !job.IsPeriodic() {
 		return ids, nil
 	}
-	stubs, _, err := c.Jobs().List((&api.QueryOptions{Namespace: b.namespace, Prefix: *job.ID + "/"}).WithContext(b.ctx))
+	runs, err := c.Runs(b.ctx, cluster.JobKey{Namespace: b.namespace, ID: *job.ID})
 	if err != nil {
-		return nil, fmt.Errorf("listing the runs of job %q: %w", *job.ID, err)
+		return nil, err
 	}
-	for _, s := range stubs {
-		if s.ParentID == *job.ID {
-			stops(s.ID, s.Status, s.Stop)
-		}
+	for _, s := range runs {
+		stops(s.ID, s.Status, s.Stop)
 	}
 	return ids, nil
 }
