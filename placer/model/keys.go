@@ -140,17 +140,17 @@ func Keys() []Key {
 func topKeys() []Key {
 	return []Key{
 		{Name: "placement", text: parsed(pal.ParsePolicy, func(c *Config) *pal.PolicyName { return &c.Placement }),
-			Doc: "How GPUs are chosen: `pal` (L×V matrix), `pm-first` (fastest GPUs first, however far apart), `packed`, `spread`, `random`. The last three ignore variability, and serve for comparison"},
+			Doc: "The [policy](../design/concepts.md#jobs) that chooses GPUs: `pal`, `pm-first`, `packed`, `spread` or `random`. The last three ignore variability, and serve for comparison"},
 		{Name: "default_class", text: parsed(pal.ParseAppClass, func(c *Config) *pal.AppClass { return &c.DefaultClass }),
-			Doc: "Application class, A to D, of jobs without `pal_class`. With A, jobs without a class compete for the best GPUs with jobs that need these GPUs"},
+			Doc: "Application class, A to D, of jobs without `pal_class`. With A, these jobs compete for the fastest GPUs with jobs that need them"},
 		{Name: "default_preempt", text: &text{set: setClasses, get: func(c *Config) string { return strings.Join(classNames(c.DefaultPreempt), ", ") }},
 			Doc: "Application classes, such as `\"C, D\"`, whose batch jobs may be stopped. `pal_preempt` and the setting of the job's tenant take precedence. A stopped job runs again from its last checkpoint, or from the start if it has no checkpoint"},
 		{Name: "rack_meta", field: func(c *Config) any { return &c.RackMeta },
 			Doc: "Node meta key whose value is the node's rack. The tier `rack` needs this key. If the racks of a job's GPUs hold at most a quarter of the GPU nodes, nomad-pal also constrains the job to these racks, because Nomad then finds the nodes faster"},
 		{Name: "gang_ready_timeout", field: func(c *Config) any { return &c.GangReadyTimeout },
-			Doc: "How long a placed gang may be incomplete, while Nomad has no pending evaluation of its job, before nomad-pal requeues the gang. If Nomad needs longer than this to schedule a gang, nomad-pal also requeues healthy gangs"},
+			Doc: "How long a placed gang may be incomplete. nomad-pal then requeues the gang, unless Nomad has a pending evaluation of its job. Choose a time in which Nomad can schedule a gang, or nomad-pal also requeues healthy gangs"},
 		{Name: "retries", field: func(c *Config) any { return &c.Retries },
-			Doc: "How often nomad-pal retries a gang, on other GPUs, after the gang failed through its own fault. After the last retry fails, nomad-pal gives the gang up. After a run of 24 hours, the count starts again"},
+			Doc: "How often nomad-pal retries a gang, on other GPUs, after the gang failed by itself. When the last retry fails, nomad-pal gives the gang up. The count starts again after a run of 24 hours"},
 	}
 }
 
@@ -165,11 +165,11 @@ func queueKeys() []Key {
 	backfill.get = func(c *Config) string { return string(cmp.Or(c.Queue.Backfill, queue.BackfillNone)) }
 	return []Key{
 		{Block: "queue", Name: "order", text: parsed(queue.ParseOrder, func(c *Config) *queue.Order { return &c.Queue.Order }),
-			Doc: "`fifo`, `las` (least GPU time attained first), `srtf` (shortest expected remaining time), `adaptive` (least expected remaining GPU time, by hints and history). Jobs of a higher priority go first in any order, see `job_priority`"},
+			Doc: "`fifo`, `las` (least GPU time attained first), `srtf` (shortest expected remaining time), `adaptive` (least expected remaining GPU time, by hints and history). Jobs of a higher priority go first in any order (`job_priority`)"},
 		{Block: "queue", Name: "backfill", text: backfill,
-			Doc: "Which gangs may start before a head of the queue that does not fit: `\"none\"` (strict order, so GPUs idle), `\"reserved\"` (gangs that do not delay the head's reservation, and gangs that may be stopped), `\"best-effort\"` (all gangs that fit, however long the head waits)"},
+			Doc: "Which gangs may start when the first gang of the queue does not fit. `\"none\"`: none, so some GPUs are idle. `\"reserved\"`: gangs that do not delay the first gang, and gangs that may be stopped. `\"best-effort\"`: all gangs that fit, however long the first gang waits"},
 		queueKey("max_wait", func(c *Config) *time.Duration { return &c.Queue.MaxWait },
-			"Total wait after which a gang without an estimate is overdue. A gang with `pal_duration` or `max_run_duration` is overdue after twice this duration (after twice the shorter one, if both are set), but not before an hour. Overdue gangs go first, in order of submission, within the limit of `overdue_share`"),
+			"Total wait after which a gang without an estimate is overdue. A gang with `pal_duration` or `max_run_duration` is overdue after twice the shorter of the two, but not before an hour. Overdue gangs go first, in order of submission, within the limit of `overdue_share`"),
 		{Block: "queue", Name: "overdue_share", field: func(c *Config) any { return &c.Queue.OverdueShare },
 			Doc: "The part of the cluster's GPU time that serves overdue gangs. While overdue gangs wait, they get at least this part, so no gang starves. In an overload they get no more than this part, so that other gangs are served, too"},
 		queueKey("preempt", func(c *Config) *bool { return &c.Queue.Preempt },
@@ -178,21 +178,21 @@ func queueKeys() []Key {
 			"Move gangs with `pal_migrate = true` to better GPUs, if the move gains more than twice the `restart_cost`"),
 		{Block: "queue", Name: "restart_cost", zero: true, field: func(c *Config) any { return &c.RestartCost }, Doc: "Run time that a gang loses when it is stopped and started again, or that an elastic gang loses when its size changes"},
 		queueKey("locality_wait", func(c *Config) *bool { return &c.Queue.LocalityWait },
-			"If the free GPUs for a gang are much slower or farther apart than the best GPUs, the gang waits if running jobs should free better GPUs before the wait costs more than these GPUs save. `pal_locality_wait` sets another limit for one job"),
+			"A gang may wait for better GPUs. It waits when the free GPUs are much slower or farther apart than the best GPUs, and when nomad-pal expects running jobs to free better GPUs soon enough. The wait must cost less time than the better GPUs save. `pal_locality_wait` sets another limit for one job"),
 		{Block: "queue", Name: "outlier_threshold", zero: true, field: func(c *Config) any { return &c.Queue.OutlierThreshold },
-			Doc: "GPUs with a PM score above this threshold are outliers. Only gangs that could not run without outliers get them. 0: no GPU is an outlier"},
+			Doc: "GPUs with a PM score above this threshold are outliers. Only gangs that could not run without outliers get them. With 0, no GPU is an outlier"},
 		queueKey("refuse_bad_neighbours", func(c *Config) *bool { return &c.Queue.Placement.RefuseBad },
-			"Leave a part of a [shared GPU](../tasks/share-gpus.md#neighbours) free, if a job would do less work on this part than its neighbours would lose. The job waits for a better part until the job is overdue. nomad-pal knows the cost of neighbours on a V100, and learns other costs from finished runs. If nomad-pal does not know the cost, it refuses no job"),
+			"nomad-pal leaves a part of a [shared GPU](../tasks/share-gpus.md#neighbours) free when a job would do less work on it than its neighbours would lose. The job waits for a better part until it is overdue. nomad-pal knows the cost of neighbours on a V100, and learns other costs from finished runs. It applies the rule only to costs that it knows"),
 		queueKey("quantum", func(c *Config) *time.Duration { return &c.Queue.Quantum },
 			"GPU time of the first level of `las`. At least `1s`"),
 		queueKey("default_runtime", func(c *Config) *time.Duration { return &c.Queue.DefaultRuntime },
-			"Expected run time of a job that has no `pal_duration`, no `max_run_duration` and no earlier runs of its name. nomad-pal raises this value for non-preemptible jobs, if other jobs have estimates and jobs without an estimate have run for longer. Once a job has run longer than expected, nomad-pal expects it to run for that long again"),
+			"Expected run time of a job that has no `pal_duration`, no `max_run_duration` and no earlier runs of its name. nomad-pal raises this value for jobs that may not be stopped, when other jobs have estimates and jobs without an estimate have run for longer. When a job has run longer than expected, nomad-pal expects it to run for as long again"),
 		queueKey("job_priority", func(c *Config) *bool { return &c.Queue.JobPriority },
-			"Jobs with a higher Nomad `priority` go first, whatever the `order`; with `fair_share`, first within their tenant. For jobs of a higher priority, nomad-pal also stops jobs of a lower priority that may be stopped. Overdue gangs still get their `overdue_share`. Any user can set a priority up to the servers' `job_max_priority` (100)"),
+			"Jobs with a higher Nomad `priority` go first in every `order`. With `fair_share`, they go first only within their tenant. For jobs of a higher priority, nomad-pal stops jobs of a lower priority that allow it. Overdue gangs still get their `overdue_share`. Any user can set a priority up to the servers' `job_max_priority` (100)"),
 		queueKey("fair_share", func(c *Config) *bool { return &c.Queue.FairShare },
 			"The tenant that has used the least GPU time relative to its weight goes first. Older use counts less (`usage_half_life`), and each GPU in use counts as one additional GPU hour"),
 		{Block: "queue", Name: "usage_half_life", zero: true, field: func(c *Config) any { return &c.Queue.HalfLife },
-			Doc: "After this time, used GPU time counts half as much in `fair_share`, like Slurm's `PriorityDecayHalfLife`; 0: only GPUs in use count"},
+			Doc: "After this time, used GPU time counts half in `fair_share`, as with Slurm's `PriorityDecayHalfLife`. With 0, only GPUs in use count"},
 	}
 }
 
