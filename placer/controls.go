@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal/attr"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
@@ -222,7 +223,7 @@ func (p *Placer) forgetReleases(ctx context.Context) {
 func (p *core) holdJobs() {
 	for _, t := range p.m.Sorted() {
 		held := t.Control.Hold()
-		if held.IsZero() || t.Nomad != gang.Waiting || t.Refused != nil {
+		if held.IsZero() || t.Nomad != palapi.Waiting || t.Refused != nil {
 			continue
 		}
 		t.After, t.Idle = &held, false

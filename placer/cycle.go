@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal/profile"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
@@ -203,8 +204,8 @@ func (p *Placer) drop(k cluster.JobKey) {
 	if t.Queued {
 		p.m.Queue.Removed(gang.QueueTime(p.m.Time), k.String())
 	}
-	if s := t.State(p.m); s != gang.Ended && p.hooks.Events != nil {
-		p.emit(k, Finished, "was purged; it was "+string(s))
+	if s := t.State(p.m); s != palapi.Ended && p.hooks.Events != nil {
+		p.emit(k, palapi.EventFinished, "was purged; it was "+string(s))
 	}
 	p.unsaved.forget(k)
 	p.stale = append(p.stale, store.DecisionPath(k))

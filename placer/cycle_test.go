@@ -18,6 +18,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
@@ -57,7 +58,7 @@ func TestEmptyCluster(t *testing.T) {
 		t.Fatalf("started without GPUs: %v", as)
 	}
 	p.publish(time.Now())
-	if js := p.Status().Jobs; len(js) != 1 || js[0].State != gang.Unschedulable || js[0].Reason.IsZero() {
+	if js := p.Status().Jobs; len(js) != 1 || js[0].State != palapi.Unschedulable || js[0].Reason.IsZero() {
 		t.Errorf("status: %+v", js)
 	}
 	e, err := query.Picture(p.m, p.nomad, nil).Explain(t.Context(), cluster.JobKey{Namespace: "default", ID: "lonely"})

@@ -17,6 +17,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
@@ -384,7 +385,7 @@ func (p *Placer) arrived(now time.Time) []*start {
 		if to == nil { // the target was dropped: the job was edited, or the view was built again
 			continue
 		}
-		if t.Nomad != gang.Waiting || t.Refused != nil || slices.ContainsFunc(to.GPUs(), func(u int) bool { return !p.m.View.Cluster.Available(u) }) {
+		if t.Nomad != palapi.Waiting || t.Refused != nil || slices.ContainsFunc(to.GPUs(), func(u int) bool { return !p.m.View.Cluster.Available(u) }) {
 			p.m.Queue.Stopped(gang.QueueTime(now), t.Key.String())
 			t.Target, t.Placed = nil, false
 			continue

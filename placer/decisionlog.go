@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -128,7 +129,7 @@ func (p *journal) inBurst(now time.Time) bool {
 	}
 	starting := 0
 	for _, t := range p.m.Jobs {
-		if t.Nomad == gang.Starting {
+		if t.Nomad == palapi.Starting {
 			starting++
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 )
@@ -52,7 +53,7 @@ func TestRecordsInABurst(t *testing.T) {
 	save(0, 1, false)
 	save(999*time.Millisecond, 1, false)
 	for i := range burst { // nothing has started for a second, but Nomad has not placed these
-		p.m.Add(cluster.JobKey{Namespace: "default", ID: fmt.Sprintf("starting-%d", i)}).Nomad = gang.Starting
+		p.m.Add(cluster.JobKey{Namespace: "default", ID: fmt.Sprintf("starting-%d", i)}).Nomad = palapi.Starting
 	}
 	save(time.Second, 1, false)
 	p.m.Forget(cluster.JobKey{Namespace: "default", ID: "starting-0"})

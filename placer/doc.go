@@ -25,7 +25,7 @@
 // query answers.
 //
 // Everything is derived from Nomad's state, so the placer can crash at any time. When the placer
-// starts again, it finds each job in one of the states of [gang.State], and continues from there.
+// starts again, it finds each job in one of the states of package api, and continues from there.
 //
 // What must stay true when you change this package:
 //

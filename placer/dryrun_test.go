@@ -14,8 +14,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/hostile"
 )
 
@@ -69,7 +69,7 @@ func TestRefusedByDryRunGoesElsewhere(t *testing.T) {
 		}
 		now = now.Add(1100 * time.Millisecond)
 	}
-	if state := p.m.Jobs[cluster.KeyOf(job)].Nomad; state != gang.Starting || !slices.Equal(registered, good) {
+	if state := p.m.Jobs[cluster.KeyOf(job)].Nomad; state != palapi.Starting || !slices.Equal(registered, good) {
 		t.Errorf("it is %s on %v, want it on %v", state, registered, good)
 	}
 }
@@ -94,7 +94,7 @@ func TestWhyItIsNotWhole(t *testing.T) {
 	g.SetTrouble(why)
 	p.publish(now.Add(time.Minute))
 	asked := p.Picture()
-	if e, err := asked.Explain(t.Context(), g.Key); err != nil || e.State != gang.Starting || !strings.HasSuffix(e.Reason.String(), "; "+why.String()) {
+	if e, err := asked.Explain(t.Context(), g.Key); err != nil || e.State != palapi.Starting || !strings.HasSuffix(e.Reason.String(), "; "+why.String()) {
 		t.Errorf("explain: %v, %+v", err, e)
 	}
 	if js := asked.Jobs(); len(js) != 1 || js[0].Reason.String() != why.String() {
@@ -167,7 +167,7 @@ func TestWorkloadIdentityStartsWithoutDryRun(t *testing.T) {
 	})
 	job := withCores(t, p, 6, hostile.Plain("j", 2, 4, 1))
 	decideAt(t, p, time.Now())
-	if is := p.m.Jobs[cluster.KeyOf(job)]; !planned || !registered || is.Nomad != gang.Starting {
+	if is := p.m.Jobs[cluster.KeyOf(job)]; !planned || !registered || is.Nomad != palapi.Starting {
 		t.Errorf("planned %v, registered %v, %s", planned, registered, is.Nomad)
 	}
 }

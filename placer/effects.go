@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 	"golang.org/x/time/rate"
 
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
@@ -114,7 +115,7 @@ func outcome(err error) string {
 // edits.
 func (p *core) versions(ctx context.Context, t *model.Tracked) (map[uint64]*api.Job, error) {
 	vs, err := p.nomad.Versions(ctx, t.Key)
-	if err != nil || t.Nomad != gang.Resubmitted || len(t.Members) == 0 {
+	if err != nil || t.Nomad != palapi.Resubmitted || len(t.Members) == 0 {
 		return vs, err
 	}
 	newest := slices.MaxFunc(t.Members, func(a, b *cluster.Alloc) int { return cmp.Compare(a.CreateIndex, b.CreateIndex) })

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
@@ -21,64 +22,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
-
-// EventKind says what happened.
-type EventKind string
-
-// The kinds of events.
-const (
-	Queued      EventKind = "queued"      // the job was registered, and waits
-	Placed      EventKind = "placed"      // GPUs were chosen, and the job was registered with them
-	Moved       EventKind = "moved"       // like Placed, but on better GPUs than before
-	Resized     EventKind = "resized"     // the number of members of an elastic gang was changed
-	Started     EventKind = "started"     // Nomad has placed all members
-	Stopped     EventKind = "stopped"     // the placer stops the members
-	Requeued    EventKind = "requeued"    // the job waits again
-	LostMembers EventKind = "lost"        // members ended before their work was done
-	GivenUp     EventKind = "failed"      // the job is not tried again
-	Refused     EventKind = "rejected"    // the job cannot be served as it is written
-	Finished    EventKind = "ended"       // the author stopped the job, or it has ended
-	Released    EventKind = "released"    // the job is left to Nomad
-	AllocFailed EventKind = "allocation"  // an allocation failed or was lost
-	Quarantined EventKind = "quarantined" // a GPU gets no new jobs for a while
-	Unhealthy   EventKind = "unhealthy"   // a GPU has become unhealthy
-	Healthy     EventKind = "healthy"     // a GPU is healthy again
-)
-
-// EventKinds lists all kinds of events.
-var EventKinds = []EventKind{Queued, Placed, Moved, Resized, Started, Stopped, Requeued, LostMembers, GivenUp, Refused, Finished, Released,
-	AllocFailed, Quarantined, Unhealthy, Healthy}
-
-// Event reports something that the placer did or saw.
-type Event struct {
-	// ID is greater than the IDs of all earlier events, even of events of an earlier agent. The
-	// first ID of an agent is its start time in milliseconds.
-	ID uint64 `json:"id"`
-	// At is the time when the placer saw the event. For a failed allocation, At is the time when
-	// the allocation last changed in Nomad.
-	At time.Time `json:"at"`
-	// Kind is queued, placed, moved, resized, started, stopped, requeued, lost, failed, rejected,
-	// ended, released, allocation (an allocation failed or was lost), quarantined, unhealthy or
-	// healthy.
-	Kind EventKind `json:"kind"`
-	// Namespace and Job identify the job, and are empty in events about GPUs.
-	Namespace string `json:"namespace,omitempty"`
-	Job       string `json:"job,omitempty"`
-	// ForJob is the job (namespace/id) in whose favour the event's job is stopped or shrinks.
-	ForJob string `json:"for_job,omitempty"`
-	// Node is the name of the node, in events about failed allocations and about the health of
-	// GPUs.
-	Node string   `json:"node,omitempty"`
-	GPUs []string `json:"gpus,omitempty"` // ids of the event's GPUs, at most 256
-	// GPU is the name of the GPU in an event about one GPU: NODE:INDEX with nvidia-smi's number, or
-	// the id if the number is unknown.
-	GPU string `json:"gpu,omitempty"`
-	// Text describes the event without the job's name and the GPU's id.
-	Text string `json:"text"`
-	// If the job was already in its present state when the placer first saw it, Since is the time
-	// when this state began. In this case, an earlier placer may have reported the same event.
-	Since time.Time `json:"-"`
-}
 
 const (
 	// eventGPUs is the maximum number of GPUs that one event names.
@@ -92,7 +35,7 @@ const (
 // EventLog keeps no events.
 type EventLog struct {
 	mu      sync.Mutex
-	last    []Event // the oldest first
+	last    []palapi.Event // the oldest first
 	size    int
 	next    uint64
 	changed chan struct{} // closed by the next event
@@ -104,7 +47,7 @@ func NewEventLog(size int, began time.Time) *EventLog {
 }
 
 // Add adds an event to the log, and gives it the next ID.
-func (l *EventLog) Add(e Event) {
+func (l *EventLog) Add(e palapi.Event) {
 	if l == nil {
 		return
 	}
@@ -124,10 +67,10 @@ func (l *EventLog) Add(e Event) {
 
 // After returns the kept events whose ID is above id, oldest first. After also returns a channel
 // that the next event closes.
-func (l *EventLog) After(id uint64) ([]Event, <-chan struct{}) {
+func (l *EventLog) After(id uint64) ([]palapi.Event, <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	behind := slices.IndexFunc(l.last, func(e Event) bool { return e.ID > id })
+	behind := slices.IndexFunc(l.last, func(e palapi.Event) bool { return e.ID > id })
 	if behind < 0 {
 		return nil, l.changed
 	}
@@ -143,33 +86,22 @@ func (l *EventLog) StoppedFor(k cluster.JobKey) string {
 	}
 	events, _ := l.After(0)
 	for _, e := range slices.Backward(events) {
-		if e.Kind == Stopped && e.Namespace == k.Namespace && e.Job == k.ID {
+		if e.Kind == palapi.EventStopped && e.Namespace == k.Namespace && e.Job == k.ID {
 			return e.ForJob
 		}
 	}
 	return ""
 }
 
-// RedactedFor returns the event without the parts that a user may not see. ok is false if the user
-// may not see the event at all. Events about GPUs can name jobs and tasks of any namespace, so only
-// operators see them.
-func (e Event) RedactedFor(sees model.Sees, operator func() bool) (_ Event, ok bool) {
-	if e.Namespace == "" {
-		return e, operator()
-	}
-	e.ForJob = sees.Name(e.ForJob)
-	return e, sees(e.Namespace)
-}
-
 // emit adds an event about a job.
-func (p *core) emit(k cluster.JobKey, kind EventKind, text string) {
+func (p *core) emit(k cluster.JobKey, kind palapi.EventKind, text string) {
 	p.emitFound(k, kind, text, time.Time{})
 }
 
 // emitFound adds an event about the state of a job. since is the time when the state began, or zero
 // if it began just now or at an unknown time.
-func (p *core) emitFound(k cluster.JobKey, kind EventKind, text string, since time.Time) {
-	p.hooks.Events.Add(Event{At: p.m.Time.UTC(), Kind: kind, Namespace: k.Namespace, Job: k.ID, Text: oneLine(text), Since: since})
+func (p *core) emitFound(k cluster.JobKey, kind palapi.EventKind, text string, since time.Time) {
+	p.hooks.Events.Add(palapi.Event{At: p.m.Time.UTC(), Kind: kind, Namespace: k.Namespace, Job: k.ID, Text: oneLine(text), Since: since})
 }
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
@@ -191,73 +123,73 @@ func stopText(t *model.Tracked) string {
 // foundSince returns the time when a job's state began, if the job was in this state when the
 // placer first saw it. foundSince returns zero if the placer saw the change to this state itself,
 // or if the time is unknown.
-func (p *core) foundSince(t *model.Tracked, was gang.State, e gang.Event) time.Time {
+func (p *core) foundSince(t *model.Tracked, was palapi.State, e gang.Event) time.Time {
 	_, read := e.(gang.RecordRead)
 	switch f := p.m.World().LastFailure(t.Job); {
 	case was != "" && !read || t.Job.SubmitTime == nil:
 		return time.Time{}
 	case f != nil:
 		return f.At
-	case t.State(p.m) == gang.Lost: // lost at an unknown time since the job was submitted
+	case t.State(p.m) == palapi.Lost: // lost at an unknown time since the job was submitted
 		return time.Time{}
 	}
 	return time.Unix(0, *t.Job.SubmitTime)
 }
 
 // noteState adds an event if the last step changed a gang's state.
-func (p *core) noteState(t *model.Tracked, was gang.State, heard gang.Event) {
+func (p *core) noteState(t *model.Tracked, was palapi.State, heard gang.Event) {
 	is := t.State(p.m)
 	if p.hooks.Events == nil || is == was {
 		return
 	}
 	found := p.foundSince(t, was, heard)
 	switch is {
-	case gang.Waiting:
+	case palapi.Waiting:
 		if was == "" {
-			p.emitFound(t.Key, Queued, "waits for "+model.GPURange(float64(t.Request.Least().GPUs()), float64(t.Request.Gang.GPUs())), found)
-		} else if was != gang.Committing && was != gang.Rejected {
+			p.emitFound(t.Key, palapi.EventQueued, "waits for "+palapi.GPURange(float64(t.Request.Least().GPUs()), float64(t.Request.Gang.GPUs())), found)
+		} else if was != palapi.Committing && was != palapi.Rejected {
 			text := "waits again; it was " + string(was)
-			if was == gang.Completing {
+			if was == palapi.Completing {
 				text = "waits again, because all its members have stopped"
 			}
-			p.emit(t.Key, Requeued, text)
+			p.emit(t.Key, palapi.EventRequeued, text)
 		}
-	case gang.Running:
-		if was == gang.Starting || was == gang.Waiting || was == gang.Committing {
-			p.emit(t.Key, Started, allPlaced(t.Want))
+	case palapi.Running:
+		if was == palapi.Starting || was == palapi.Waiting || was == palapi.Committing {
+			p.emit(t.Key, palapi.EventStarted, allPlaced(t.Want))
 		}
-	case gang.Stopping:
+	case palapi.Stopping:
 		_, forJob := t.Stopping()
-		p.hooks.Events.Add(Event{At: p.m.Time.UTC(), Kind: Stopped, Namespace: t.Key.Namespace, Job: t.Key.ID, ForJob: forJob, Text: stopText(t)})
-	case gang.Lost:
+		p.hooks.Events.Add(palapi.Event{At: p.m.Time.UTC(), Kind: palapi.EventStopped, Namespace: t.Key.Namespace, Job: t.Key.ID, ForJob: forJob, Text: stopText(t)})
+	case palapi.Lost:
 		text := "ended before its members had finished"
 		if f := p.m.World().LastFailure(t.Job); f == nil || f.Reason == failure.BeingStopped {
 			text = "its members were stopped (node drain?); the gang starts again and keeps its place"
 		}
-		p.emitFound(t.Key, LostMembers, text, found)
-	case gang.Failed:
-		p.emitFound(t.Key, GivenUp, t.GaveUp().String(), found)
-	case gang.Rejected:
+		p.emitFound(t.Key, palapi.EventLostMembers, text, found)
+	case palapi.Failed:
+		p.emitFound(t.Key, palapi.EventGivenUp, t.GaveUp().String(), found)
+	case palapi.Rejected:
 		if t.Refused != nil {
-			p.emitFound(t.Key, Refused, t.Refused.Error(), found)
+			p.emitFound(t.Key, palapi.EventRefused, t.Refused.Error(), found)
 		}
-	case gang.Ended:
+	case palapi.Ended:
 		stopping := slices.ContainsFunc(p.m.State.AllocsOf(t.Key), (*cluster.Alloc).Live)
 		switch {
 		case was != "" && stopping && !rewrite.Stopped(t.Job): // Nomad calls the job dead before its members have ended
-			p.emit(t.Key, LostMembers, "its members are being stopped (node drain?)")
+			p.emit(t.Key, palapi.EventLostMembers, "its members are being stopped (node drain?)")
 		case was != "":
 			o := query.OutcomeOf(p.m, t.Observed)
-			p.emit(t.Key, Finished, "is "+o.Status+": "+o.Reason.String())
+			p.emit(t.Key, palapi.EventFinished, "is "+o.Status+": "+o.Reason.String())
 		}
-	case gang.Native:
+	case palapi.Native:
 		if was != "" {
-			p.emit(t.Key, Released, "is left to Nomad from now on")
+			p.emit(t.Key, palapi.EventReleased, "is left to Nomad from now on")
 		}
 	}
 }
 
-// allPlaced is the text of events of kind [Started]. The members may still be pending, because
+// allPlaced is the text of events of kind [palapi.EventStarted]. The members may still be pending, because
 // Nomad reports that they run only when their images are pulled and their tasks have started.
 func allPlaced(members int) string {
 	if members == 1 {
@@ -272,19 +204,19 @@ func (p *core) emitPlaced(t *model.Tracked, r gang.Record) {
 	if p.hooks.Events == nil || c == nil {
 		return
 	}
-	e := Event{At: p.m.Time.UTC(), Kind: Placed, Namespace: t.Key.Namespace, Job: t.Key.ID}
+	e := palapi.Event{At: p.m.Time.UTC(), Kind: palapi.EventPlaced, Namespace: t.Key.Namespace, Job: t.Key.ID}
 	if r.Note == gang.NoteMoved {
-		e.Kind = Moved
+		e.Kind = palapi.EventMoved
 	}
 	e.GPUs = c.GPUIDs()
-	e.Text = fmt.Sprintf("gets %s %s after %s, predicted slowdown %.2f", pal.CountGPUs(len(e.GPUs)), on(c), model.ShortDuration(r.Waited.Round(time.Second)), c.Cost)
+	e.Text = fmt.Sprintf("gets %s %s after %s, predicted slowdown %.2f", pal.CountGPUs(len(e.GPUs)), on(c), palapi.ShortDuration(r.Waited.Round(time.Second)), c.Cost)
 	p.hooks.Events.Add(e)
 }
 
 // emitSized adds an event for a new number of members that Nomad has stored.
 func (p *core) emitSized(t *model.Tracked, s gang.Sized) {
 	text := fmt.Sprintf("%s from %d to %s", map[bool]string{true: "shrinks", false: "grows"}[s.To < s.From], s.From, reason.Counted(s.To, "member", "members"))
-	p.hooks.Events.Add(Event{At: p.m.Time.UTC(), Kind: Resized, Namespace: t.Key.Namespace, Job: t.Key.ID, ForJob: s.For, GPUs: s.GPUs, Text: text})
+	p.hooks.Events.Add(palapi.Event{At: p.m.Time.UTC(), Kind: palapi.EventResized, Namespace: t.Key.Namespace, Job: t.Key.ID, ForJob: s.For, GPUs: s.GPUs, Text: text})
 }
 
 func on(c *pal.Choice) string {
@@ -295,8 +227,8 @@ func on(c *pal.Choice) string {
 }
 
 // failedEvent returns the event about a failed allocation.
-func failedEvent(f failure.Failure) Event {
-	return Event{At: f.At.UTC(), Kind: AllocFailed, Namespace: f.Namespace, Job: f.Job, Node: f.Node, GPUs: f.GPUs,
+func failedEvent(f palapi.Failure) palapi.Event {
+	return palapi.Event{At: f.At.UTC(), Kind: palapi.EventAllocFailed, Namespace: f.Namespace, Job: f.Job, Node: f.Node, GPUs: f.GPUs,
 		Text: oneLine(fmt.Sprintf("allocation %.8s on node %s failed (%s): %s", f.Alloc, f.Node, f.Cause, store.AtMost(reasonBytes, f.Reason)))}
 }
 
@@ -311,7 +243,9 @@ func (p *Placer) emitStoredFailures() {
 	for _, f := range p.failureLog.failures {
 		e := failedEvent(f)
 		e.Since = e.At
-		same := func(k Event) bool { return k.Kind == e.Kind && k.At.Equal(e.At) && k.Job == e.Job && k.Text == e.Text }
+		same := func(k palapi.Event) bool {
+			return k.Kind == e.Kind && k.At.Equal(e.At) && k.Job == e.Job && k.Text == e.Text
+		}
 		if f.Reason != failure.BeingStopped && !slices.ContainsFunc(known, same) {
 			p.hooks.Events.Add(e)
 		}
@@ -320,7 +254,7 @@ func (p *Placer) emitStoredFailures() {
 
 // emitFailures adds events about failed allocations, and about GPUs that have just been put in
 // quarantine.
-func (p *Placer) emitFailures(found []failure.Failure, before map[string]failure.Quarantine) {
+func (p *Placer) emitFailures(found []palapi.Failure, before map[string]palapi.Quarantine) {
 	if p.hooks.Events == nil {
 		return
 	}
@@ -332,7 +266,7 @@ func (p *Placer) emitFailures(found []failure.Failure, before map[string]failure
 	for _, id := range slices.Sorted(maps.Keys(p.failureLog.quarantine)) {
 		q := p.failureLog.quarantine[id]
 		if p.m.Time.Before(q.Until) && !q.Until.Equal(before[id].Until) {
-			p.hooks.Events.Add(Event{At: p.m.Time.UTC(), Kind: Quarantined, GPUs: []string{id}, GPU: nameOfGPU(p.m.View, id),
+			p.hooks.Events.Add(palapi.Event{At: p.m.Time.UTC(), Kind: palapi.EventQuarantined, GPUs: []string{id}, GPU: nameOfGPU(p.m.View, id),
 				Text: oneLine(fmt.Sprintf("is quarantined until %s: %s", reason.Moment(q.Until), q.Reason))})
 		}
 	}

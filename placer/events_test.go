@@ -15,6 +15,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -33,7 +34,7 @@ func TestEventLog(t *testing.T) {
 	}
 	_, changed := l.After(0)
 	for i := range 5 {
-		l.Add(placer.Event{Text: fmt.Sprint(i), GPUs: make([]string, 300)})
+		l.Add(palapi.Event{Text: fmt.Sprint(i), GPUs: make([]string, 300)})
 	}
 	select {
 	case <-changed:
@@ -53,14 +54,14 @@ func TestEventLog(t *testing.T) {
 	default:
 	}
 	var none *placer.EventLog
-	none.Add(placer.Event{})
+	none.Add(palapi.Event{})
 }
 
 // An event takes little memory, however long the names in it are.
 func TestEventsAreShort(t *testing.T) {
 	t.Parallel()
 	log, long := placer.NewEventLog(2, time.UnixMilli(1000)), strings.Repeat("x", 100_000)
-	log.Add(placer.Event{Kind: placer.Placed, Namespace: "default", Job: long, ForJob: long, Node: long, Text: long})
+	log.Add(palapi.Event{Kind: palapi.EventPlaced, Namespace: "default", Job: long, ForJob: long, Node: long, Text: long})
 	events, _ := log.After(0)
 	if b, err := json.Marshal(events); err != nil || len(b) > 10_000 {
 		t.Errorf("an event has %d bytes: %v", len(b), err)
@@ -73,17 +74,17 @@ func TestEventFor(t *testing.T) {
 	t.Parallel()
 	mine := func(namespace string) bool { return namespace == "mine" }
 	no, yes := func() bool { return false }, func() bool { return true }
-	if e, ok := (placer.Event{Namespace: "mine", ForJob: "theirs/secret"}).RedactedFor(mine, no); !ok || e.ForJob != model.Unseen {
+	if e, ok := (palapi.Event{Namespace: "mine", ForJob: "theirs/secret"}).RedactedFor(mine, no); !ok || e.ForJob != palapi.Unseen {
 		t.Errorf("%+v, %v", e, ok)
 	}
-	if e, ok := (placer.Event{Namespace: "mine"}).RedactedFor(mine, no); !ok || e.ForJob != "" {
+	if e, ok := (palapi.Event{Namespace: "mine"}).RedactedFor(mine, no); !ok || e.ForJob != "" {
 		t.Errorf("%+v, %v", e, ok)
 	}
-	if _, ok := (placer.Event{Namespace: "theirs"}).RedactedFor(mine, yes); ok {
+	if _, ok := (palapi.Event{Namespace: "theirs"}).RedactedFor(mine, yes); ok {
 		t.Error("it names a job that the reader may not see")
 	}
 	for who, operator := range map[bool]func() bool{true: yes, false: no} {
-		if _, ok := (placer.Event{GPUs: []string{"GPU-1"}}).RedactedFor(mine, operator); ok != who {
+		if _, ok := (palapi.Event{GPUs: []string{"GPU-1"}}).RedactedFor(mine, operator); ok != who {
 			t.Errorf("event about a GPU: %v", ok)
 		}
 	}
@@ -121,7 +122,7 @@ func TestEventsTellStories(t *testing.T) {
 		if err != nil {
 			w.T.Fatal(err)
 		}
-		if r, err := store.In(c).Record(w.T.Context(), cluster.JobKey(low)); err != nil || r.StoppedWhy.IsZero() || !slices.ContainsFunc(kept, func(e placer.Event) bool { return e.Text == "its members are stopped: "+r.StoppedWhy.String() }) {
+		if r, err := store.In(c).Record(w.T.Context(), cluster.JobKey(low)); err != nil || r.StoppedWhy.IsZero() || !slices.ContainsFunc(kept, func(e palapi.Event) bool { return e.Text == "its members are stopped: "+r.StoppedWhy.String() }) {
 			w.T.Errorf("its record (%v) and the events give different reasons for the stop", err)
 		}
 		if err := w.Purge(high); err != nil {
@@ -165,7 +166,7 @@ func TestEventsOfSizes(t *testing.T) {
 		var got []string
 		es, _ := p.Events.After(0)
 		for _, e := range es {
-			if e.Kind == placer.Resized {
+			if e.Kind == palapi.EventResized {
 				got = append(got, fmt.Sprintf("%s %s: %s, %d GPUs", e.Job, e.ForJob, e.Text, len(e.GPUs)))
 			}
 		}
@@ -190,7 +191,7 @@ func TestEventsOfHealth(t *testing.T) {
 		var got []string
 		es, _ := p.Events.After(0)
 		for _, e := range es {
-			if e.Kind == placer.Unhealthy || e.Kind == placer.Healthy {
+			if e.Kind == palapi.EventUnhealthy || e.Kind == palapi.EventHealthy {
 				got = append(got, fmt.Sprint(e.Kind, " ", strings.Join(e.GPUs, ","), " ", e.Node != ""))
 			}
 		}
@@ -244,7 +245,7 @@ func TestLastStopOfAGangThatFails(t *testing.T) {
 		var got []string
 		es, _ := p.Events.After(0)
 		for _, e := range es {
-			if e.Kind == placer.Stopped || e.Kind == placer.GivenUp {
+			if e.Kind == palapi.EventStopped || e.Kind == palapi.EventGivenUp {
 				got = append(got, string(e.Kind)+" "+e.Text)
 			}
 		}

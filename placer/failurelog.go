@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -38,7 +39,7 @@ const (
 
 // failureLog holds the failures and the quarantine that are stored in Nomad.
 type failureLog struct {
-	failures []failure.Failure // oldest first
+	failures []palapi.Failure // oldest first
 	// dropped is Nomad's index of the last failure that was dropped from the log. A time cannot
 	// replace the index: after a failure on a server whose clock is a year ahead, the placer would
 	// record no failures for a year.
@@ -46,14 +47,14 @@ type failureLog struct {
 	// skipped is Nomad's index of the newest failure that does not fit and so is never stored. Once
 	// the other new failures have been stored, dropped gets this value.
 	skipped    uint64
-	quarantine map[string]failure.Quarantine
+	quarantine map[string]palapi.Quarantine
 	index      uint64    // the quarantine's index at the last read or write
 	readAt     time.Time // when the quarantine was read; zero if not read yet
 	stale      bool      // a command has changed the quarantine since readAt
 }
 
 // ReadQuarantine reads which GPUs are or were in quarantine.
-func ReadQuarantine(ctx context.Context, c *nomad.Client) (map[string]failure.Quarantine, error) {
+func ReadQuarantine(ctx context.Context, c *nomad.Client) (map[string]palapi.Quarantine, error) {
 	h := failureLog{}
 	err := h.read(ctx, c, time.Time{})
 	return h.quarantine, err
@@ -70,10 +71,10 @@ func (h *failureLog) read(ctx context.Context, c *nomad.Client, now time.Time) e
 	return err
 }
 
-func (h *failureLog) setQuarantine(kept store.Value[map[string]failure.Quarantine]) {
+func (h *failureLog) setQuarantine(kept store.Value[map[string]palapi.Quarantine]) {
 	h.quarantine, h.index = kept.Of, kept.Index
 	if h.quarantine == nil {
-		h.quarantine = map[string]failure.Quarantine{}
+		h.quarantine = map[string]palapi.Quarantine{}
 	}
 }
 
@@ -108,7 +109,7 @@ func (h *failureLog) readAgain(ctx context.Context, c *nomad.Client, now time.Ti
 	}
 	kept, err := store.In(c).Quarantine().Replace(ctx, h.index, known)
 	if err != nil {
-		kept = store.Value[map[string]failure.Quarantine]{Of: known, Index: h.index}
+		kept = store.Value[map[string]palapi.Quarantine]{Of: known, Index: h.index}
 	}
 	h.setQuarantine(kept)
 	return cmp.Or(err, damaged)
@@ -117,12 +118,12 @@ func (h *failureLog) readAgain(ctx context.Context, c *nomad.Client, now time.Ti
 // putRight corrects the stored quarantine if it was written by a placer whose clock was ahead.
 // Without this correction, GPUs would stay in quarantine for too long.
 func (h *failureLog) putRight(ctx context.Context, c *nomad.Client, now time.Time) error {
-	ahead := func(q failure.Quarantine) bool { return q.Ahead(now) }
+	ahead := func(q palapi.Quarantine) bool { return q.Ahead(now) }
 	if !slices.ContainsFunc(slices.Collect(maps.Values(h.quarantine)), ahead) {
 		return nil
 	}
-	kept, err := store.In(c).Quarantine().Change(ctx, store.Value[map[string]failure.Quarantine]{Of: h.quarantine, Index: h.index},
-		func(is store.Value[map[string]failure.Quarantine]) (map[string]failure.Quarantine, error) {
+	kept, err := store.In(c).Quarantine().Change(ctx, store.Value[map[string]palapi.Quarantine]{Of: h.quarantine, Index: h.index},
+		func(is store.Value[map[string]palapi.Quarantine]) (map[string]palapi.Quarantine, error) {
 			out := maps.Clone(is.Of)
 			for id, q := range out {
 				out[id] = q.NotAhead(now)
@@ -138,13 +139,13 @@ func (h *failureLog) putRight(ctx context.Context, c *nomad.Client, now time.Tim
 
 // knows reports whether an allocation's failure has been recorded.
 func (h *failureLog) knows(a *cluster.Alloc) bool {
-	return a.ModifyIndex <= h.dropped || slices.ContainsFunc(h.failures, func(f failure.Failure) bool { return f.Alloc == a.ID })
+	return a.ModifyIndex <= h.dropped || slices.ContainsFunc(h.failures, func(f palapi.Failure) bool { return f.Alloc == a.ID })
 }
 
 // newestJudgeable returns the found failures without those that trimFailures would drop. The placer
 // judges only the returned failures. More failures than fit can exist when the first placer of a
 // cluster starts, or after the failure log was lost.
-func (h *failureLog) newestJudgeable(found []failure.Failure) []failure.Failure {
+func (h *failureLog) newestJudgeable(found []palapi.Failure) []palapi.Failure {
 	latest := failureLog{failures: found}
 	latest.trimFailures()
 	h.skipped = latest.dropped
@@ -157,10 +158,10 @@ func (h *failureLog) newestJudgeable(found []failure.Failure) []failure.Failure 
 // the failures do not count as recorded, so the next cycle notes them again. note writes the
 // quarantine first and then the failures. If only the first write succeeds, the next cycle repeats
 // the strikes, but two strikes for one failure count only once.
-func (h *failureLog) note(ctx context.Context, c *nomad.Client, found []failure.Failure, known failure.Evidence, now time.Time) (spared []failure.Strike, err error) {
+func (h *failureLog) note(ctx context.Context, c *nomad.Client, found []palapi.Failure, known failure.Evidence, now time.Time) (spared []failure.Strike, err error) {
 	var next *failureLog
-	kept, err := store.In(c).Quarantine().Change(ctx, store.Value[map[string]failure.Quarantine]{Of: h.quarantine, Index: h.index},
-		func(is store.Value[map[string]failure.Quarantine]) (map[string]failure.Quarantine, error) {
+	kept, err := store.In(c).Quarantine().Change(ctx, store.Value[map[string]palapi.Quarantine]{Of: h.quarantine, Index: h.index},
+		func(is store.Value[map[string]palapi.Quarantine]) (map[string]palapi.Quarantine, error) {
 			h.setQuarantine(is)
 			next, spared = h.withFailures(found, known, now)
 			return next.quarantine, nil
@@ -179,7 +180,7 @@ func (h *failureLog) note(ctx context.Context, c *nomad.Client, found []failure.
 
 // withFailures returns a copy of the log with the failures and their strikes. withFailures also
 // returns the strikes that were spared.
-func (h *failureLog) withFailures(found []failure.Failure, known failure.Evidence, now time.Time) (next *failureLog, spared []failure.Strike) {
+func (h *failureLog) withFailures(found []palapi.Failure, known failure.Evidence, now time.Time) (next *failureLog, spared []failure.Strike) {
 	copied := *h
 	next = &copied
 	next.failures, next.quarantine = slices.Clone(h.failures), maps.Clone(h.quarantine)
@@ -247,7 +248,7 @@ func (h *failureLog) trimFailures() {
 // trimQuarantine also drops the entries that end first. If such a GPU is broken, it will fail again
 // and get a new entry.
 func (h *failureLog) trimQuarantine(now time.Time) {
-	maps.DeleteFunc(h.quarantine, func(_ string, q failure.Quarantine) bool {
+	maps.DeleteFunc(h.quarantine, func(_ string, q palapi.Quarantine) bool {
 		return !now.Before(q.Until) && now.Sub(q.Last) > time.Duration(q.Strikes)*failure.Most && now.Sub(q.Lifted) > failure.CountsFor
 	})
 	ids := slices.SortedFunc(maps.Keys(h.quarantine), func(a, b string) int {
@@ -255,7 +256,7 @@ func (h *failureLog) trimQuarantine(now time.Time) {
 	})
 	room := failureLogBytes
 	for _, id := range ids {
-		b, err := json.Marshal(map[string]failure.Quarantine{id: h.quarantine[id]})
+		b, err := json.Marshal(map[string]palapi.Quarantine{id: h.quarantine[id]})
 		room -= len(b)
 		if err != nil || room < 0 {
 			delete(h.quarantine, id)
@@ -272,11 +273,11 @@ func PutInQuarantine(ctx context.Context, c *nomad.Client, long time.Duration, w
 	if err != nil && !store.Unreadable(err) {
 		return err
 	}
-	_, err = kept.Change(ctx, is, func(is store.Value[map[string]failure.Quarantine]) (map[string]failure.Quarantine, error) {
-		out, now := map[string]failure.Quarantine{}, time.Now().UTC()
+	_, err = kept.Change(ctx, is, func(is store.Value[map[string]palapi.Quarantine]) (map[string]palapi.Quarantine, error) {
+		out, now := map[string]palapi.Quarantine{}, time.Now().UTC()
 		maps.Copy(out, is.Of)
 		for _, id := range gpus {
-			out[id] = failure.Quarantine{Until: now.Add(long), Last: now, Reason: why, Operator: true}
+			out[id] = palapi.Quarantine{Until: now.Add(long), Last: now, Reason: why, Operator: true}
 		}
 		return out, nil
 	})
@@ -300,7 +301,7 @@ func LiftQuarantine(ctx context.Context, c *nomad.Client, gpus ...string) ([]str
 		return nil, err
 	}
 	var lifted []string
-	_, err = kept.Change(ctx, is, func(is store.Value[map[string]failure.Quarantine]) (map[string]failure.Quarantine, error) {
+	_, err = kept.Change(ctx, is, func(is store.Value[map[string]palapi.Quarantine]) (map[string]palapi.Quarantine, error) {
 		var err error
 		lifted, err = lift(is.Of, gpus, time.Now())
 		return is.Of, err
@@ -309,7 +310,7 @@ func LiftQuarantine(ctx context.Context, c *nomad.Client, gpus ...string) ([]str
 }
 
 // lift ends the quarantine of these GPUs, or of all GPUs if gpus is empty.
-func lift(of map[string]failure.Quarantine, gpus []string, now time.Time) ([]string, error) {
+func lift(of map[string]palapi.Quarantine, gpus []string, now time.Time) ([]string, error) {
 	in := failure.QuarantinedGPUs(of, now)
 	if len(gpus) == 0 {
 		gpus = slices.Collect(maps.Keys(in))
@@ -321,7 +322,7 @@ func lift(of map[string]failure.Quarantine, gpus []string, now time.Time) ([]str
 		}
 	}
 	for _, id := range gpus {
-		of[id] = failure.Quarantine{Lifted: now.UTC()}
+		of[id] = palapi.Quarantine{Lifted: now.UTC()}
 	}
 	return gpus, nil
 }
@@ -346,7 +347,7 @@ func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 	if first {
 		p.emitStoredFailures()
 	}
-	var found []failure.Failure
+	var found []palapi.Failure
 	for _, a := range p.m.State.Failed() {
 		if !p.failureLog.knows(a) {
 			found = append(found, within(p.m.Diagnose(a), p.noFailureBefore(), now))
@@ -356,7 +357,7 @@ func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 	if len(found) == 0 {
 		return nil
 	}
-	slices.SortFunc(found, func(a, b failure.Failure) int {
+	slices.SortFunc(found, func(a, b palapi.Failure) int {
 		return cmp.Or(cmp.Compare(a.Index, b.Index), cmp.Compare(a.Alloc, b.Alloc))
 	})
 	found = p.failureLog.newestJudgeable(found)
@@ -399,7 +400,7 @@ func (p *Placer) noFailureBefore() time.Time {
 // placer's clock. If a server's clock were a year ahead, the failure would otherwise count for a
 // year longer. If the server's clock were behind, a gang that has just failed would otherwise
 // appear to have failed while no placer ran.
-func within(f failure.Failure, least, most time.Time) failure.Failure {
+func within(f palapi.Failure, least, most time.Time) palapi.Failure {
 	by := time.Duration(0)
 	switch {
 	case f.At.After(most):

@@ -17,6 +17,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/internal/race"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/model"
@@ -95,8 +96,8 @@ func TestLiftQuarantine(t *testing.T) {
 	t.Parallel()
 	v, c := newVars(t)
 	ctx, now := t.Context(), time.Now()
-	broken := func(alloc string, gpus ...string) []failure.Failure {
-		return []failure.Failure{{At: now, Job: "j", Alloc: alloc, Cause: failure.Infrastructure, Reason: "lost", GPUs: gpus, Unhealthy: gpus}}
+	broken := func(alloc string, gpus ...string) []palapi.Failure {
+		return []palapi.Failure{{At: now, Job: "j", Alloc: alloc, Cause: palapi.CauseInfrastructure, Reason: "lost", GPUs: gpus, Unhealthy: gpus}}
 	}
 	out := func(h *failureLog, at time.Time) map[string]bool {
 		return failure.QuarantinedGPUs(h.quarantine, at)
@@ -174,11 +175,11 @@ func TestLiftedStartsAnew(t *testing.T) {
 	fail := func(jobs ...string) {
 		for _, job := range jobs {
 			now = now.Add(time.Minute)
-			next, _ := h.withFailures([]failure.Failure{{At: now, Job: job, Alloc: job, Cause: failure.User, GPUs: []string{"g1"}}}, known, now)
+			next, _ := h.withFailures([]palapi.Failure{{At: now, Job: job, Alloc: job, Cause: palapi.CauseUser, GPUs: []string{"g1"}}}, known, now)
 			h = *next
 		}
 	}
-	h.quarantine = map[string]failure.Quarantine{}
+	h.quarantine = map[string]palapi.Quarantine{}
 	fail("a", "b", "c")
 	now = now.Add(time.Second)
 	if _, err := lift(h.quarantine, nil, now); err != nil {
@@ -217,7 +218,7 @@ func TestHistoryFits(t *testing.T) {
 		if h.knows(a) {
 			t.Fatalf("failure %d is known before it is noted", i)
 		}
-		if _, err := h.note(ctx, c, []failure.Failure{failure.Diagnose(a, a.GPUs, "node", nil)}, failure.Evidence{Models: models}, at); err != nil {
+		if _, err := h.note(ctx, c, []palapi.Failure{failure.Diagnose(a, a.GPUs, "node", nil)}, failure.Evidence{Models: models}, at); err != nil {
 			t.Fatalf("failure %d: %v", i, err)
 		}
 	}
@@ -234,7 +235,7 @@ func TestHistoryFits(t *testing.T) {
 	if n := len(again.failures); n < 40 || n > failuresKept || !again.failures[n-1].At.Equal(last) {
 		t.Errorf("%d failures are kept", n)
 	}
-	if n := len(failure.QuarantinedGPUs(again.quarantine, last)); n < 80 || again.quarantine[allocs[299].GPUs[0]] == (failure.Quarantine{}) {
+	if n := len(failure.QuarantinedGPUs(again.quarantine, last)); n < 80 || again.quarantine[allocs[299].GPUs[0]] == (palapi.Quarantine{}) {
 		t.Errorf("%d GPUs are kept out", n)
 	}
 	if r := again.failures[0].Reason; len(r) > reasonBytes || !strings.HasSuffix(r, "…") || strings.Contains(r, "\uFFFD") {
@@ -249,8 +250,8 @@ func TestSweepLeavesOthersFailures(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	h := failureLog{}
 	add := func(namespace string, index int) {
-		f := failure.Failure{Namespace: namespace, Alloc: fmt.Sprint("alloc-", index), Index: uint64(index), At: now, Cause: failure.User}
-		if _, err := h.note(t.Context(), c, []failure.Failure{f}, failure.Evidence{}, now); err != nil {
+		f := palapi.Failure{Namespace: namespace, Alloc: fmt.Sprint("alloc-", index), Index: uint64(index), At: now, Cause: palapi.CauseUser}
+		if _, err := h.note(t.Context(), c, []palapi.Failure{f}, failure.Evidence{}, now); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -282,7 +283,7 @@ func TestFailureOfAFutureTime(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	h := failureLog{}
 	for i := range 2 * failuresKept {
-		h.failures = append(h.failures, failure.Failure{Alloc: fmt.Sprint(i), Index: uint64(i + 1), At: now.AddDate(1, 0, 0)})
+		h.failures = append(h.failures, palapi.Failure{Alloc: fmt.Sprint(i), Index: uint64(i + 1), At: now.AddDate(1, 0, 0)})
 	}
 	h.trimFailures()
 	if h.knows(&cluster.Alloc{ID: "new", ModifyIndex: 1000, ModifyTime: now.UnixNano()}) {
@@ -297,7 +298,7 @@ func TestQuarantineOfAFutureTime(t *testing.T) {
 	_, c := newVars(t)
 	ctx, now := t.Context(), time.Now()
 	ahead := now.AddDate(0, 1, 0)
-	struck := []failure.Failure{{At: ahead, Job: "j", Alloc: "a", Cause: failure.Infrastructure, Reason: "lost", GPUs: []string{"g"}, Unhealthy: []string{"g"}}}
+	struck := []palapi.Failure{{At: ahead, Job: "j", Alloc: "a", Cause: palapi.CauseInfrastructure, Reason: "lost", GPUs: []string{"g"}, Unhealthy: []string{"g"}}}
 	before, after := failureLog{}, failureLog{}
 	if _, err := before.note(ctx, c, struck, failure.Evidence{}, ahead); err != nil {
 		t.Fatal(err)
@@ -346,7 +347,7 @@ func TestTrimQuarantine(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 10, 0, 0, 0, 0, time.UTC)
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
-	h := failureLog{quarantine: map[string]failure.Quarantine{
+	h := failureLog{quarantine: map[string]palapi.Quarantine{
 		"spent":       {Until: ago(47 * time.Hour), Strikes: 2, Last: ago(49 * time.Hour)},
 		"one left":    {Until: ago(46 * time.Hour), Strikes: 3, Last: ago(49 * time.Hour)},
 		"out":         {Until: now.Add(time.Hour), Strikes: 1, Last: ago(time.Minute)},
@@ -382,7 +383,7 @@ func TestTimesOfTheFuture(t *testing.T) {
 	if f := p.m.Failures[0]; !f.At.Equal(now) || !f.Placed.Equal(now.Add(-time.Minute)) {
 		t.Errorf("it failed at %v, placed at %v", f.At, f.Placed)
 	}
-	if f := (failure.Failure{At: now, Namespace: "default", Job: "j", Node: "n", Cause: failure.User}); len((&model.Model{State: cluster.NewState(), Failures: []failure.Failure{within(f, time.Time{}, now)}}).FailedOn(cluster.JobKey{Namespace: "default", ID: "j"}, now.Add(2*model.AvoidFor))) > 0 {
+	if f := (palapi.Failure{At: now, Namespace: "default", Job: "j", Node: "n", Cause: palapi.CauseUser}); len((&model.Model{State: cluster.NewState(), Failures: []palapi.Failure{within(f, time.Time{}, now)}}).FailedOn(cluster.JobKey{Namespace: "default", ID: "j"}, now.Add(2*model.AvoidFor))) > 0 {
 		t.Error("its node is avoided for too long")
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/nomad-pal/nomad-pal/placer/query"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
@@ -35,17 +35,17 @@ func (p *Placer) noteHealth() {
 		node, _ := c.Group(c.GroupOf(i))
 		nodes[c.GPU(i).ID] = c.Node(node).Name
 	}
-	emit := func(id string, kind EventKind, text string) {
-		p.hooks.Events.Add(Event{At: p.m.Time.UTC(), Kind: kind, Node: nodes[id], GPUs: []string{id}, GPU: nameOfGPU(v, id), Text: oneLine("on node " + nodes[id] + " " + text)})
+	emit := func(id string, kind palapi.EventKind, text string) {
+		p.hooks.Events.Add(palapi.Event{At: p.m.Time.UTC(), Kind: kind, Node: nodes[id], GPUs: []string{id}, GPU: nameOfGPU(v, id), Text: oneLine("on node " + nodes[id] + " " + text)})
 	}
 	for _, id := range slices.Sorted(maps.Keys(p.health.unhealthy)) {
 		if _, known := was.unhealthy[id]; !known && nodes[id] != "" {
-			emit(id, Unhealthy, "is unhealthy: "+p.health.unhealthy[id])
+			emit(id, palapi.EventUnhealthy, "is unhealthy: "+p.health.unhealthy[id])
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(was.unhealthy)) {
 		if _, still := p.health.unhealthy[id]; !still && nodes[id] != "" {
-			emit(id, Healthy, "is healthy again")
+			emit(id, palapi.EventHealthy, "is healthy again")
 		}
 	}
 }
@@ -56,5 +56,5 @@ func nameOfGPU(v *request.View, id string) string {
 	if i < 0 {
 		return id
 	}
-	return query.GPUName(id, v.GPUNode(i).Name, v.Slots[i].Index, len(id))
+	return palapi.GPUName(id, v.GPUNode(i).Name, v.Slots[i].Index, len(id))
 }

@@ -17,9 +17,8 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/internal/race"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/hostile"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
@@ -84,7 +83,7 @@ func writeReport(t *testing.T, path, page string, rows [][]string) {
 // hostileReport returns a page of the docs, and a row for each job: what the placer does with it,
 // and why.
 func hostileReport(p *Placer, as []queue.Action, jobs []hostile.Job) (page string, rows [][]string) {
-	status := map[string]model.JobStatus{}
+	status := map[string]palapi.JobStatus{}
 	for _, j := range p.Status().Jobs {
 		status[j.Job] = j
 	}
@@ -149,7 +148,7 @@ func answers(t *testing.T, p *Placer, now time.Time, jobs []hostile.Job) {
 		if !listed[k.ID] {
 			t.Errorf("%s: not in the list of jobs", j.Name)
 		}
-		if tracked := p.m.Jobs[k]; tracked == nil || tracked.Nomad != gang.Waiting {
+		if tracked := p.m.Jobs[k]; tracked == nil || tracked.Nomad != palapi.Waiting {
 			t.Errorf("%s: does not wait", j.Name)
 			continue
 		}

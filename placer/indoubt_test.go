@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
@@ -27,18 +28,18 @@ func TestUnansweredRegistering(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		found func(sent *api.Job) *api.Job // what Nomad has afterwards; nil: unchanged
-		phase gang.State
+		phase palapi.State
 		kept  bool // its GPUs stay reserved
 	}{
-		{"done", func(sent *api.Job) *api.Job { return sent }, gang.Starting, true},
-		{"overtaken", func(*api.Job) *api.Job { return hostile.Plain("j", 2, 1, 300) }, gang.Waiting, false},
+		{"done", func(sent *api.Job) *api.Job { return sent }, palapi.Starting, true},
+		{"overtaken", func(*api.Job) *api.Job { return hostile.Plain("j", 2, 1, 300) }, palapi.Waiting, false},
 		{"done, and stopped by its author since", func(sent *api.Job) *api.Job {
 			stopped := *sent
 			yes := true
 			stopped.Stop = &yes
 			return &stopped
-		}, gang.Waiting, false},
-		{"not done, or not yet", nil, gang.Waiting, true},
+		}, palapi.Waiting, false},
+		{"not done, or not yet", nil, palapi.Waiting, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			gated := hostile.Plain("j", 2, 2, 1)
@@ -104,13 +105,13 @@ func TestUnansweredRegistering(t *testing.T) {
 			if free() != "4 free" {
 				t.Errorf("after %v: %s", model.UnansweredFor, free())
 			}
-			if is := j.State(p.m); is != gang.Committing {
+			if is := j.State(p.m); is != palapi.Committing {
 				t.Errorf("it is %s, though Nomad may have written the start and not shown it yet", is)
 			}
 			if err := p.m.UpdateView(now.Add(model.UnansweredFor + p.m.Cfg.Resync)); err != nil {
 				t.Fatal(err)
 			}
-			if is := j.State(p.m); is != gang.Waiting {
+			if is := j.State(p.m); is != palapi.Waiting {
 				t.Errorf("it stays %s, though Nomad can no longer write its start", is)
 			}
 		})

@@ -17,8 +17,8 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -71,7 +71,7 @@ func TestPanicSetsAside(t *testing.T) {
 					return err
 				}
 				p.track(t.Context())
-				if p.m.Jobs[cluster.KeyOf(bad)].Nomad == gang.Waiting {
+				if p.m.Jobs[cluster.KeyOf(bad)].Nomad == palapi.Waiting {
 					c.plant(p)
 				}
 				p.m.Time = now
@@ -91,7 +91,7 @@ func TestPanicSetsAside(t *testing.T) {
 				t.Errorf("registered: %v", registered)
 			}
 			found := p.m.Jobs[cluster.KeyOf(bad)]
-			if found == nil || found.Refused == nil || found.Nomad != gang.Rejected {
+			if found == nil || found.Refused == nil || found.Nomad != palapi.Rejected {
 				t.Errorf("the bad job is %+v", found)
 			}
 		})

@@ -10,8 +10,8 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/gang"
 )
 
 var busy0 = cluster.JobKey{Namespace: "default", ID: "busy0"}
@@ -30,7 +30,7 @@ func ledgerPlacer(t *testing.T, on ...int) *Placer {
 		t.Fatal(err)
 	}
 	k := p.m.Add(busy0)
-	k.Nomad, k.Queued, k.Placed, k.Idle = gang.Running, true, true, true
+	k.Nomad, k.Queued, k.Placed, k.Idle = palapi.Running, true, true, true
 	k.Request.Gang = pal.Gang{ID: "busy0", Class: pal.ClassB, MemberSets: []pal.MemberSet{{Name: "g", Members: 1, GPUs: len(on)}}}
 	k.Job = benchJob("busy0", 1)
 	k.Request.Key, k.Request.Job = busy0, k.Job
@@ -44,7 +44,7 @@ func ledgerPlacer(t *testing.T, on ...int) *Placer {
 // The queue gets its placements from the view, whatever the gangs report: for a quiet gang, for one
 // that is being stopped, and for one that has stopped to move.
 func TestQueueFollowsLedger(t *testing.T) {
-	for _, state := range []gang.State{gang.Running, gang.Stopping, gang.Waiting} {
+	for _, state := range []palapi.State{palapi.Running, palapi.Stopping, palapi.Waiting} {
 		t.Run(string(state), func(t *testing.T) {
 			p := ledgerPlacer(t, 0, 1, 2, 3)
 			k := p.m.Jobs[busy0]

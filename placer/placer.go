@@ -17,6 +17,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/time/rate"
 
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
@@ -518,7 +519,7 @@ func (p *Placer) mayMove() bool {
 		return false
 	}
 	for _, t := range p.m.Jobs {
-		if t.Nomad == gang.Running && t.Request.Hints.Migrate {
+		if t.Nomad == palapi.Running && t.Request.Hints.Migrate {
 			return true
 		}
 	}

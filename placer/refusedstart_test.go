@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 )
@@ -34,7 +35,7 @@ func TestGangRefusesItsStart(t *testing.T) {
 			Version: new(uint64), CreateIndex: 900, ModifyIndex: 5000, Tasks: map[string]*api.TaskState{"t": {Events: []*api.TaskEvent{{Type: api.TaskTerminated}}}},
 		})
 	}
-	first.Nomad, first.Target = gang.Waiting, &to
+	first.Nomad, first.Target = palapi.Waiting, &to
 	p.ready = []arrival{{Tracked: first, why: gang.Moved}}
 	starts := p.arrived(now)
 	if len(starts) != 1 {

@@ -70,7 +70,7 @@ var pure = []string{
 func TestCoreIsPure(t *testing.T) {
 	machine := []string{
 		"github.com/hashicorp/go-version", "github.com/hashicorp/nomad/api",
-		module + "placer/failure", module + "placer/gang", module + "placer/cluster", module + "placer/ledger", module + "placer/request",
+		module + "placer/api", module + "placer/failure", module + "placer/gang", module + "placer/cluster", module + "placer/ledger", module + "placer/request",
 		module + "placer/rewrite", module + "placer/window",
 	}
 	seen := map[string]bool{}

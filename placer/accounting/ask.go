@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
@@ -22,7 +23,7 @@ type Filter struct {
 	User       string
 	Class      string
 	Model      string
-	States     []State
+	States     []palapi.RunState
 	// Job is a prefix: the filter selects jobs whose id begins with Job.
 	Job string
 	// Since and Until limit the time range. A zero time means no limit. [DB.Runs] selects the runs
@@ -80,14 +81,14 @@ const (
 // Runs returns the runs that a filter selects. The newest runs come first. Runs queries each
 // namespace and each state separately, because an index contains the rows of one namespace and
 // state in the order of submission. So Runs reads hardly any rows that it does not need.
-func (db *DB) Runs(ctx context.Context, f Filter) (out []Run, err error) {
+func (db *DB) Runs(ctx context.Context, f Filter) (out []palapi.Run, err error) {
 	namespaces := f.Namespaces
 	if namespaces == nil && f.Job != "" { // the index of job names is by namespace
 		if namespaces, err = db.Namespaces(ctx); err != nil {
 			return nil, err
 		}
 	}
-	one, out := f, []Run{}
+	one, out := f, []palapi.Run{}
 	for _, n := range each(namespaces) {
 		for _, s := range each(f.States) {
 			one.Namespaces, one.States = n, s
@@ -119,8 +120,8 @@ func each[T any](of []T) [][]T {
 }
 
 // first sorts runs by their submission, the newest first, and returns at most f.Most runs.
-func (f Filter) first(runs []Run) []Run {
-	slices.SortFunc(runs, func(a, b Run) int {
+func (f Filter) first(runs []palapi.Run) []palapi.Run {
+	slices.SortFunc(runs, func(a, b palapi.Run) int {
 		return cmp.Or(b.Submitted.Compare(a.Submitted), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Job, b.Job))
 	})
 	if f.Most > 0 {
@@ -181,10 +182,10 @@ func (f Filter) thereAtSince() (statement string, args []any) {
 		strings.Join(ranges, ", "), runColumns, since, since, runColumns, w, inOrder, f.limit()), w.args
 }
 
-func (db *DB) runs(ctx context.Context, statement string, args ...any) ([]Run, error) {
-	out := []Run{}
+func (db *DB) runs(ctx context.Context, statement string, args ...any) ([]palapi.Run, error) {
+	out := []palapi.Run{}
 	err := db.rows(ctx, statement, args, func(rows *sql.Rows) error {
-		var r Run
+		var r palapi.Run
 		var submitted, started, whole, ended, waited, took, idle int64
 		err := rows.Scan(&r.Namespace, &r.Job, &submitted, &r.User, &r.Class, &r.Model, &r.GPUs, &r.MemberGPUs, &r.Preemptible, &r.State, &r.Reason, &started, &whole, &ended, &waited,
 			&r.Predicted, &r.Packed, &r.Any, &r.Slowest, &r.Family, &took, &r.Seen, &idle,
@@ -197,7 +198,7 @@ func (db *DB) runs(ctx context.Context, statement string, args ...any) ([]Run, e
 	return out, err
 }
 
-func span(ms int64) Seconds { return Seconds(ms * int64(time.Millisecond)) }
+func span(ms int64) palapi.Seconds { return palapi.Seconds(ms * int64(time.Millisecond)) }
 
 func (db *DB) rows(ctx context.Context, statement string, args []any, each func(*sql.Rows) error) (err error) {
 	rows, err := db.sql.QueryContext(ctx, dialect(statement, db.postgres), storable(args)...)
@@ -217,7 +218,7 @@ func (db *DB) rows(ctx context.Context, statement string, args []any, each func(
 }
 
 // Open returns the runs and allocations that have not ended.
-func (db *DB) Open(ctx context.Context) ([]Run, []Alloc, error) {
+func (db *DB) Open(ctx context.Context) ([]palapi.Run, []Alloc, error) {
 	runs, err := db.runs(ctx, fmt.Sprintf("SELECT %s FROM run WHERE length = %d", runColumns, openLength))
 	if err != nil {
 		return nil, nil, err
@@ -228,7 +229,7 @@ func (db *DB) Open(ctx context.Context) ([]Run, []Alloc, error) {
 
 // LastRuns returns the newest run of each of these jobs. LastRuns leaves out jobs that have no
 // runs.
-func (db *DB) LastRuns(ctx context.Context, jobs []cluster.JobKey) (last []Run, err error) {
+func (db *DB) LastRuns(ctx context.Context, jobs []cluster.JobKey) (last []palapi.Run, err error) {
 	for _, k := range jobs {
 		runs, err := db.runs(ctx, "SELECT "+runColumns+" FROM run WHERE namespace = ? AND job = ? ORDER BY submitted DESC LIMIT 1", k.Namespace, short(k.ID))
 		if err != nil {
@@ -255,77 +256,15 @@ func (db *DB) allocs(ctx context.Context, f Filter) (out []Alloc, err error) {
 	return out, err
 }
 
-// Usage is one line of a report: the GPU time that was used, and the runs that ended.
-type Usage struct {
-	// Of lists the values that identify the line, in the order of the report's columns.
-	Of []string `json:"of"`
-	// GPUHours is the number of GPU hours for which allocations held GPUs. A part of a shared GPU
-	// counts as a fraction.
-	GPUHours float64 `json:"gpu_hours"`
-	// FailedGPUHours is the number of GPU hours of allocations that failed or were lost.
-	// HeldInVainGPUHours is the number of GPU hours for which members held GPUs while other members
-	// of their gang were missing. IdleGPUHours is the number of GPU hours in which the GPUs are
-	// known to have been idle.
-	FailedGPUHours     float64 `json:"failed_gpu_hours"`
-	HeldInVainGPUHours float64 `json:"held_in_vain_gpu_hours"`
-	IdleGPUHours       float64 `json:"idle_gpu_hours"`
-	// SavedGPUHours is the number of additional GPU hours that the runs would have taken with
-	// packing. SavedGPUHours is based on the predictions that were made when the jobs were placed.
-	// SavedAnyGPUHours is the number of additional GPU hours that the runs would have taken, on
-	// average, on random GPUs of the model.
-	SavedGPUHours    float64 `json:"saved_gpu_hours"`
-	SavedAnyGPUHours float64 `json:"saved_any_gpu_hours"`
-	Runs             int64   `json:"runs"`     // number of runs that ended
-	Complete         int64   `json:"complete"` // how many of these runs completed
-	Failed           int64   `json:"failed"`   // how many of these runs failed
-	Stopped          int64   `json:"stopped"`  // how many of these runs somebody stopped
-	// Stops counts how often the ended runs were stopped in favour of other jobs. StopsLostGPUHours
-	// is the GPU time that stops of the ended runs cost, because of restarts and of work since the
-	// last checkpoint. StopsSavedHours is how many hours sooner the ended runs started because
-	// other jobs were stopped in their favour.
-	Stops             int64   `json:"stops"`
-	StopsLostGPUHours float64 `json:"stops_lost_gpu_hours"`
-	StopsSavedHours   float64 `json:"stops_saved_wait_hours"`
-	// WaitedHours is the total number of hours for which the ended runs waited. Waits counts the
-	// started runs by wait time: below 1 minute, below 10 minutes, below 1 hour, below 6 hours,
-	// below 1 day, and longer.
-	WaitedHours float64  `json:"waited_hours"`
-	Waits       [6]int64 `json:"waits"`
-	Seen        Seen     `json:"seen"` // the runs whose slowdown was measured
-}
-
-// Seen sums up the runs whose slowdown was measured (see [Run.Seen]). All slowdowns are means over
-// the measured runs. In the means, each run is weighted with the GPU time that it would take at
-// slowdown 1.
-type Seen struct {
-	Runs int64 `json:"runs"` // number of these runs
-	// GPUHours is the GPU time of the measured runs, from the time when all members ran until the
-	// end.
-	GPUHours float64 `json:"gpu_hours"`
-	// Slowdown is the measured slowdown. If no run was measured, all four slowdowns are missing.
-	Slowdown float64 `json:"slowdown,omitempty"`
-	// PredictedSlowdown is the slowdown predicted for the chosen GPUs.
-	PredictedSlowdown float64 `json:"predicted_slowdown,omitempty"`
-	// PackedSlowdown is the slowdown predicted for the GPUs that packing would have chosen.
-	PackedSlowdown float64 `json:"packed_slowdown,omitempty"`
-	// AnySlowdown is the mean slowdown predicted for random GPUs of the model.
-	AnySlowdown float64 `json:"any_slowdown,omitempty"`
-	// SavedGPUHours is the number of additional GPU hours that the measured runs would have taken
-	// with packing. SavedAnyGPUHours is the number of additional GPU hours that the measured runs
-	// would have taken, on average, on random GPUs of the model.
-	SavedGPUHours    float64 `json:"saved_gpu_hours"`
-	SavedAnyGPUHours float64 `json:"saved_any_gpu_hours"`
-}
-
-func usageOf(of []string, s sums) Usage {
+func usageOf(of []string, s sums) palapi.Usage {
 	hours := s.hours
-	u := Usage{
+	u := palapi.Usage{
 		Of: of, GPUHours: hours(gpuTime), FailedGPUHours: hours(failedTime), HeldInVainGPUHours: hours(vainTime), IdleGPUHours: hours(idleTime),
 		SavedGPUHours: hours(savedTime), SavedAnyGPUHours: hours(savedAnyTime),
 		Runs: s[runsEnded], Complete: s[runsComplete], Failed: s[runsFailed], Stopped: s[runsStopped], WaitedHours: hours(waitedTime),
 		Stops: s[stops], StopsLostGPUHours: hours(stopsLost), StopsSavedHours: hours(stopsWon),
 		Waits: [6]int64(s[wait1m : waitMore+1]),
-		Seen:  Seen{Runs: s[seenRuns], GPUHours: hours(seenTime), SavedGPUHours: hours(seenPacked) - hours(seenTime), SavedAnyGPUHours: hours(seenAny) - hours(seenTime)},
+		Seen:  palapi.Seen{Runs: s[seenRuns], GPUHours: hours(seenTime), SavedGPUHours: hours(seenPacked) - hours(seenTime), SavedAnyGPUHours: hours(seenAny) - hours(seenTime)},
 	}
 	work := hours(seenWork)
 	if work > 0 {
@@ -335,10 +274,7 @@ func usageOf(of []string, s sums) Usage {
 	return u
 }
 
-// Columns returns the columns by which usage can be listed.
-func Columns() []string { return []string{"namespace", "user", "class", "model", "day", "month"} }
-
-// groupings maps each of [Columns] to the column with the sums in the database, and to a function
+// groupings maps each of [palapi.UsageColumns] to the column with the sums in the database, and to a function
 // that returns the column's value for a day.
 var groupings = map[string]struct {
 	stored string
@@ -355,7 +291,7 @@ var groupings = map[string]struct {
 // Usage sums up the GPU time and the runs that the filter selects, in whole days of UTC. Usage
 // returns one line for each combination of values in the given columns, sorted by these values.
 // Running allocations count up to now.
-func (db *DB) Usage(ctx context.Context, f Filter, by []string, now time.Time) ([]Usage, error) {
+func (db *DB) Usage(ctx context.Context, f Filter, by []string, now time.Time) ([]palapi.Usage, error) {
 	since, until := f.days()
 	days, err := db.sums(ctx, f, since, until, by)
 	if err != nil {
@@ -421,7 +357,7 @@ func (db *DB) sums(ctx context.Context, f Filter, since, until int64, by []strin
 	return days, err
 }
 
-func lines(days map[dayKey]sums, by []string) []Usage {
+func lines(days map[dayKey]sums, by []string) []palapi.Usage {
 	all, of := map[string]sums{}, map[string][]string{}
 	for k, s := range days {
 		values := make([]string, len(by))
@@ -431,11 +367,11 @@ func lines(days map[dayKey]sums, by []string) []Usage {
 		line := strings.Join(values, "\x00")
 		all[line], of[line] = all[line].plus(s), values
 	}
-	out := []Usage{}
+	out := []palapi.Usage{}
 	for line, s := range all {
 		out = append(out, usageOf(of[line], s))
 	}
-	slices.SortFunc(out, func(a, b Usage) int { return slices.CompareFunc(a.Of, b.Of, cmp.Compare[string]) })
+	slices.SortFunc(out, func(a, b palapi.Usage) int { return slices.CompareFunc(a.Of, b.Of, cmp.Compare[string]) })
 	return out
 }
 

@@ -6,6 +6,8 @@ package accounting
 import (
 	"strings"
 	"time"
+
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 )
 
 // dayKey identifies a UTC day, as the number of days since 1970, and the values by which sums are
@@ -102,15 +104,15 @@ func WaitedBelow() []time.Duration {
 }
 
 // sumsOf returns the amounts that an ended run adds to the sums of its day.
-func sumsOf(r Run) (s sums) {
+func sumsOf(r palapi.Run) (s sums) {
 	s[runsEnded], s[waitedTime] = 1, time.Duration(r.Waited).Milliseconds()
 	s[stops], s[stopsLost], s[stopsWon] = int64(r.Stops.Stops), int64(r.LostGPUSeconds*1e3), int64(r.SavedSeconds*1e3)
 	switch r.State {
-	case Complete:
+	case palapi.RunComplete:
 		s[runsComplete] = 1
-	case Failed:
+	case palapi.RunFailed:
 		s[runsFailed] = 1
-	case Stopped:
+	case palapi.RunStopped:
 		s[runsStopped] = 1
 	}
 	if !r.Started.IsZero() {

@@ -23,6 +23,8 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
+
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 )
 
 // DB is a database of runs, allocations, and sums by day and month. A DB is safe for concurrent
@@ -275,7 +277,7 @@ const openLength = 64
 
 // lengthOf returns the number of bits of the time from the run's submission to its end, in
 // milliseconds. If the run has not ended, length returns [openLength].
-func lengthOf(r Run) int {
+func lengthOf(r palapi.Run) int {
 	if r.Ended.IsZero() {
 		return openLength
 	}
@@ -283,7 +285,7 @@ func lengthOf(r Run) int {
 }
 
 // run stores a run and, if the run has ended, adds it to the sums of its day.
-func (t tx) run(r Run, days map[dayKey]sums) (err error) {
+func (t tx) run(r palapi.Run, days map[dayKey]sums) (err error) {
 	r.Job, r.User, r.Model, r.Family = short(r.Job), short(r.User), short(r.Model), short(r.Family)
 	if r.Took > 0 {
 		if r.Seen, err = t.seen(r); err != nil {
@@ -301,8 +303,8 @@ func (t tx) run(r Run, days map[dayKey]sums) (err error) {
 	return err
 }
 
-// seen returns the measured slowdown of a run (see [Run.Seen]).
-func (t tx) seen(r Run) (float64, error) {
+// seen returns the measured slowdown of a run (see [palapi.Run.Seen]).
+func (t tx) seen(r palapi.Run) (float64, error) {
 	s, err := t.prepare(`SELECT took / predicted FROM run WHERE namespace = ? AND family = ? AND submitted < ? AND took > 0
 		AND predicted > 0 AND gpus = ? AND model = ? ORDER BY submitted DESC LIMIT ` + strconv.Itoa(kin))
 	if err != nil {
@@ -454,7 +456,7 @@ func short(text string) string {
 	return strings.ToValidUTF8(text[:longestText/2], "") + "…" + hex.EncodeToString(sum[:])
 }
 
-func millis(s Seconds) int64 { return time.Duration(s).Milliseconds() }
+func millis(s palapi.Seconds) int64 { return time.Duration(s).Milliseconds() }
 
 func stored(t time.Time) int64 {
 	if t.IsZero() {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/accounting/accountingtest"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
@@ -53,7 +54,7 @@ func write(t *testing.T, db *DB, b Batch) {
 	}
 }
 
-func usage(t *testing.T, db *DB, f Filter, now time.Time, by ...string) []Usage {
+func usage(t *testing.T, db *DB, f Filter, now time.Time, by ...string) []palapi.Usage {
 	t.Helper()
 	u, err := db.Usage(t.Context(), f, by, now)
 	if err != nil {
@@ -62,11 +63,11 @@ func usage(t *testing.T, db *DB, f Filter, now time.Time, by ...string) []Usage 
 	return u
 }
 
-func job(name, user string) Run {
-	return Run{Namespace: "research", Job: name, User: user, Class: "A", Model: "H100", GPUs: 2, State: Running, Submitted: at(0), Started: at(1), Waited: Seconds(time.Hour), Predicted: 1.1, Packed: 1.32, Any: 1.21}
+func job(name, user string) palapi.Run {
+	return palapi.Run{Namespace: "research", Job: name, User: user, Class: "A", Model: "H100", GPUs: 2, State: palapi.RunRunning, Submitted: at(0), Started: at(1), Waited: palapi.Seconds(time.Hour), Predicted: 1.1, Packed: 1.32, Any: 1.21}
 }
 
-func allocOf(r Run, id string, from, to time.Time, status string) Alloc {
+func allocOf(r palapi.Run, id string, from, to time.Time, status string) Alloc {
 	return Alloc{ID: id, Namespace: r.Namespace, Job: r.Job, Submitted: r.Submitted, User: r.User, Class: r.Class, Node: "n", Model: r.Model, GPUs: []string{"GPU-1", "GPU-2"}, Held: 2,
 		From: from, To: to, Status: status, Vain: from, Predicted: r.Predicted, Packed: r.Packed, Any: r.Any}
 }
@@ -77,19 +78,19 @@ func TestUsage(t *testing.T) {
 	t.Parallel()
 	databases(t, func(t *testing.T, db *DB) {
 		a, b := job("a", "ann"), job("b", "bob")
-		write(t, db, Batch{Runs: []Run{a, b}, Allocs: []Alloc{allocOf(a, "1", at(1), time.Time{}, "running"), allocOf(b, "2", at(1), time.Time{}, "running")}})
+		write(t, db, Batch{Runs: []palapi.Run{a, b}, Allocs: []Alloc{allocOf(a, "1", at(1), time.Time{}, "running"), allocOf(b, "2", at(1), time.Time{}, "running")}})
 		if got := usage(t, db, Filter{}, at(3), "user"); len(got) != 2 || got[0].Of[0] != "ann" || got[0].GPUHours != 4 || got[0].Runs != 0 {
 			t.Errorf("of running jobs: %+v", got)
 		}
-		a.State, a.Ended = Complete, at(14) // two hours into the next day
-		b.State, b.Ended = Failed, at(3)
+		a.State, a.Ended = palapi.RunComplete, at(14) // two hours into the next day
+		b.State, b.Ended = palapi.RunFailed, at(3)
 		a.Stops, b.Stops = queue.Stops{Stops: 2, LostGPUSeconds: 1800}, queue.Stops{SavedSeconds: 5400}
 		failed := allocOf(b, "2", at(1), at(3), "failed")
 		failed.Vain = at(2)
 		for range 3 {
-			write(t, db, Batch{Runs: []Run{a, b}, Allocs: []Alloc{allocOf(a, "1", at(1), at(14), "complete"), failed}})
+			write(t, db, Batch{Runs: []palapi.Run{a, b}, Allocs: []Alloc{allocOf(a, "1", at(1), at(14), "complete"), failed}})
 		}
-		want := []Usage{
+		want := []palapi.Usage{
 			{Of: []string{"ann"}, GPUHours: 26, SavedGPUHours: 26 * 0.2, SavedAnyGPUHours: 26 * 0.1, Runs: 1, Complete: 1, WaitedHours: 1, Waits: [6]int64{3: 1}, Stops: 2, StopsLostGPUHours: 0.5},
 			{Of: []string{"bob"}, GPUHours: 4, FailedGPUHours: 4, HeldInVainGPUHours: 2, SavedGPUHours: 4 * 0.2, SavedAnyGPUHours: 4 * 0.1, Runs: 1, Failed: 1, WaitedHours: 1, Waits: [6]int64{3: 1}, StopsSavedHours: 1.5},
 		}
@@ -119,28 +120,28 @@ func TestRuns(t *testing.T) {
 	t.Parallel()
 	databases(t, func(t *testing.T, db *DB) {
 		ended, waits, other := job("train-1", "ann"), job("train-2", "bob"), job("serve", "ann")
-		ended.State, ended.Ended, ended.Whole, ended.Reason = Complete, at(2), at(1.5), "2 of 2 members complete"
+		ended.State, ended.Ended, ended.Whole, ended.Reason = palapi.RunComplete, at(2), at(1.5), "2 of 2 members complete"
 		ended.MemberGPUs, ended.Preemptible = 2, true
 		ended.Stops = queue.Stops{Stops: 3, LostGPUSeconds: 100.25, SavedSeconds: 0.5}
-		waits.State, waits.Started, waits.Submitted = Pending, time.Time{}, at(5)
+		waits.State, waits.Started, waits.Submitted = palapi.RunPending, time.Time{}, at(5)
 		other.Namespace, other.Submitted, other.Model = "default", at(1), "T4"
-		write(t, db, Batch{Runs: []Run{ended, waits, other}})
+		write(t, db, Batch{Runs: []palapi.Run{ended, waits, other}})
 		for name, c := range map[string]struct {
 			f    Filter
-			want []Run
+			want []palapi.Run
 		}{
-			"all":             {Filter{}, []Run{waits, other, ended}},
-			"two":             {Filter{Most: 2}, []Run{waits, other}},
-			"of a user":       {Filter{User: "ann"}, []Run{other, ended}},
-			"of a model":      {Filter{Model: "T4"}, []Run{other}},
-			"of a class":      {Filter{Class: "D"}, []Run{}},
-			"of a namespace":  {Filter{Namespaces: []string{"research"}}, []Run{waits, ended}},
-			"by its name":     {Filter{Job: "train"}, []Run{waits, ended}},
-			"by state":        {Filter{States: []State{Complete, Failed}}, []Run{ended}},
-			"since its end":   {Filter{Since: at(2)}, []Run{waits, other, ended}},
-			"since after it":  {Filter{Since: at(2.1)}, []Run{waits, other}},
-			"until it began":  {Filter{Until: at(0.5)}, []Run{ended}},
-			"of no namespace": {Filter{Namespaces: []string{}}, []Run{}},
+			"all":             {Filter{}, []palapi.Run{waits, other, ended}},
+			"two":             {Filter{Most: 2}, []palapi.Run{waits, other}},
+			"of a user":       {Filter{User: "ann"}, []palapi.Run{other, ended}},
+			"of a model":      {Filter{Model: "T4"}, []palapi.Run{other}},
+			"of a class":      {Filter{Class: "D"}, []palapi.Run{}},
+			"of a namespace":  {Filter{Namespaces: []string{"research"}}, []palapi.Run{waits, ended}},
+			"by its name":     {Filter{Job: "train"}, []palapi.Run{waits, ended}},
+			"by state":        {Filter{States: []palapi.RunState{palapi.RunComplete, palapi.RunFailed}}, []palapi.Run{ended}},
+			"since its end":   {Filter{Since: at(2)}, []palapi.Run{waits, other, ended}},
+			"since after it":  {Filter{Since: at(2.1)}, []palapi.Run{waits, other}},
+			"until it began":  {Filter{Until: at(0.5)}, []palapi.Run{ended}},
+			"of no namespace": {Filter{Namespaces: []string{}}, []palapi.Run{}},
 		} {
 			got, err := db.Runs(t.Context(), c.f)
 			if err != nil {
@@ -159,9 +160,9 @@ func TestRuns(t *testing.T) {
 		}
 		again := ended
 		again.Submitted = at(9)
-		write(t, db, Batch{Runs: []Run{again}})
+		write(t, db, Batch{Runs: []palapi.Run{again}})
 		keys := []cluster.JobKey{keyOf(ended), {Namespace: "research", ID: "none"}, keyOf(waits)}
-		if last, err := db.LastRuns(t.Context(), keys); err != nil || cmp.Diff([]Run{again, waits}, last) != "" {
+		if last, err := db.LastRuns(t.Context(), keys); err != nil || cmp.Diff([]palapi.Run{again, waits}, last) != "" {
 			t.Errorf("last runs %+v, %v", last, err)
 		}
 	})
@@ -173,15 +174,15 @@ func TestIdle(t *testing.T) {
 	t.Parallel()
 	databases(t, func(t *testing.T, db *DB) {
 		r := job("a", "ann")
-		write(t, db, Batch{Runs: []Run{r}, Allocs: []Alloc{allocOf(r, "1", at(1), time.Time{}, "running")}, Idle: []Idle{{"1", at(11), at(13), 1}, {"none", at(1), at(2), 1}}})
-		r.State, r.Ended = Complete, at(14)
-		write(t, db, Batch{Runs: []Run{r}, Allocs: []Alloc{allocOf(r, "1", at(1), at(14), "complete")}})
+		write(t, db, Batch{Runs: []palapi.Run{r}, Allocs: []Alloc{allocOf(r, "1", at(1), time.Time{}, "running")}, Idle: []Idle{{"1", at(11), at(13), 1}, {"none", at(1), at(2), 1}}})
+		r.State, r.Ended = palapi.RunComplete, at(14)
+		write(t, db, Batch{Runs: []palapi.Run{r}, Allocs: []Alloc{allocOf(r, "1", at(1), at(14), "complete")}})
 		write(t, db, Batch{Idle: []Idle{{"1", at(13), at(14), 2}}})
 		days := usage(t, db, Filter{}, at(99), "day")
 		if len(days) != 2 || days[0].IdleGPUHours != 1 || days[1].IdleGPUHours != 3 || days[1].GPUHours != 4 {
 			t.Errorf("by day: %+v", days)
 		}
-		if runs, err := db.Runs(t.Context(), Filter{}); err != nil || len(runs) != 1 || runs[0].Idle != Seconds(4*time.Hour) {
+		if runs, err := db.Runs(t.Context(), Filter{}); err != nil || len(runs) != 1 || runs[0].Idle != palapi.Seconds(4*time.Hour) {
 			t.Errorf("runs %+v, %v", runs, err)
 		}
 	})
@@ -191,16 +192,16 @@ func TestIdle(t *testing.T) {
 func TestSeen(t *testing.T) {
 	t.Parallel()
 	databases(t, func(t *testing.T, db *DB) {
-		run := func(n int, family string, took, predicted float64) Run {
+		run := func(n int, family string, took, predicted float64) palapi.Run {
 			r := job(fmt.Sprintf("%s-%d", family, n), "ann")
 			r.Family, r.Submitted, r.Started, r.Whole = family, at(float64(n)), at(float64(n)), at(float64(n))
-			r.State, r.Took, r.Predicted = Complete, Seconds(took*float64(time.Hour)), predicted
+			r.State, r.Took, r.Predicted = palapi.RunComplete, palapi.Seconds(took*float64(time.Hour)), predicted
 			r.Ended = r.Whole.Add(time.Duration(r.Took))
 			return r
 		}
 		others := run(4, "train", 40, 1)
 		others.Model = "T4"
-		write(t, db, Batch{Runs: []Run{run(1, "train", 1, 1), run(2, "train", 1.2, 1.2), run(3, "train", 1.5, 1), others, run(5, "train", 1.5, 1.1), run(6, "train", 1.1, 1.1)}})
+		write(t, db, Batch{Runs: []palapi.Run{run(1, "train", 1, 1), run(2, "train", 1.2, 1.2), run(3, "train", 1.5, 1), others, run(5, "train", 1.5, 1.1), run(6, "train", 1.1, 1.1)}})
 		runs, err := db.Runs(t.Context(), Filter{Job: "train-"})
 		if err != nil {
 			t.Fatal(err)
@@ -242,8 +243,8 @@ func TestPrune(t *testing.T) {
 	t.Parallel()
 	databases(t, func(t *testing.T, db *DB) {
 		r := job("a", "ann")
-		r.State, r.Ended = Stopped, at(3)
-		write(t, db, Batch{Runs: []Run{r}, Allocs: []Alloc{allocOf(r, "1", at(1), at(3), "complete")}})
+		r.State, r.Ended = palapi.RunStopped, at(3)
+		write(t, db, Batch{Runs: []palapi.Run{r}, Allocs: []Alloc{allocOf(r, "1", at(1), at(3), "complete")}})
 		if err := db.Prune(t.Context(), at(4)); err != nil {
 			t.Fatal(err)
 		}
@@ -263,7 +264,7 @@ func TestWriteIsWhole(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		r := job("a", "ann")
-		if err := db.Write(ctx, Batch{Runs: []Run{r}}); err == nil {
+		if err := db.Write(ctx, Batch{Runs: []palapi.Run{r}}); err == nil {
 			t.Error("a write with an ended context stores something")
 		}
 		if runs, err := db.Runs(t.Context(), Filter{}); err != nil || len(runs) != 0 {
@@ -278,7 +279,7 @@ func TestOpenAgain(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "history.db")
 	db := openTest(t, file)
-	write(t, db, Batch{Runs: []Run{job("a", "ann")}})
+	write(t, db, Batch{Runs: []palapi.Run{job("a", "ann")}})
 	again := openTest(t, file)
 	if runs, err := again.Runs(t.Context(), Filter{}); err != nil || len(runs) != 1 {
 		t.Errorf("runs %v, %v", runs, err)
@@ -310,8 +311,8 @@ func TestCorrupt(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := job("a", "ann")
-			r.State, r.Ended = Complete, at(3)
-			ended := Batch{Runs: []Run{r}, Allocs: []Alloc{allocOf(r, "1", at(1), at(3), "complete")}}
+			r.State, r.Ended = palapi.RunComplete, at(3)
+			ended := Batch{Runs: []palapi.Run{r}, Allocs: []Alloc{allocOf(r, "1", at(1), at(3), "complete")}}
 			write(t, db, ended)
 			if err := db.Close(); err != nil {
 				t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/ledger"
 	"github.com/nomad-pal/nomad-pal/placer/model"
@@ -21,14 +22,14 @@ import (
 func TestRunAfterOneOfNoTime(t *testing.T) {
 	j := batchJob()
 	j.SubmitTime, j.Status = new(at(0).Add(300*time.Microsecond).UnixNano()), new("pending")
-	was := Run{Namespace: "research", Job: "job", State: Failed, Submitted: at(0), Ended: at(0)}
+	was := palapi.Run{Namespace: "research", Job: "job", State: palapi.RunFailed, Submitted: at(0), Ended: at(0)}
 	q, err := queue.New(queue.Default())
 	if err != nil {
 		t.Fatal(err)
 	}
 	m := &model.Model{Time: at(1), Queue: q, State: cluster.NewState(), View: &request.View{}, Jobs: map[cluster.JobKey]*model.Tracked{}}
 	m.State.Jobs[keyOf(was)] = j
-	r := NewRecorder([]Run{was}, nil, 0)
+	r := NewRecorder([]palapi.Run{was}, nil, 0)
 	b := r.Look(m, nil)
 	if len(b.Runs) != 1 || !b.Runs[0].Submitted.After(was.Ended) {
 		t.Errorf("the run after %+v is written as: %+v", was, b.Runs)
@@ -64,7 +65,7 @@ func TestStoppedUnseen(t *testing.T) {
 	if len(b.Runs) != 1 || len(b.Allocs) != 2 {
 		t.Fatalf("%+v", b)
 	}
-	if r := b.Runs[0]; !r.Submitted.Equal(at(1)) || !r.Started.Equal(at(1)) || !r.Ended.Equal(at(4)) || r.State != Stopped {
+	if r := b.Runs[0]; !r.Submitted.Equal(at(1)) || !r.Started.Equal(at(1)) || !r.Ended.Equal(at(4)) || r.State != palapi.RunStopped {
 		t.Errorf("run %+v", r)
 	}
 	for _, a := range b.Allocs {
@@ -79,7 +80,7 @@ type one struct {
 	*model.Model
 	job *api.Job
 	r   *Recorder
-	all map[time.Time]Run // the recorded runs, by their submission
+	all map[time.Time]palapi.Run // the recorded runs, by their submission
 }
 
 func newOne(t *testing.T) *one {
@@ -98,7 +99,7 @@ func newOne(t *testing.T) *one {
 	if m.View, err = request.NewView(m.State, request.Options{Ledger: ledger.Options{Locality: pal.TwoTier(1.7)}}); err != nil {
 		t.Fatal(err)
 	}
-	return &one{m, j, NewRecorder(nil, nil, 0), map[time.Time]Run{}}
+	return &one{m, j, NewRecorder(nil, nil, 0), map[time.Time]palapi.Run{}}
 }
 
 // place starts a member.
@@ -134,17 +135,17 @@ func TestSubmittedAgainBeforeTheEnd(t *testing.T) {
 	for name, c := range map[string]struct {
 		stop  func(s *cluster.State, j *api.Job)
 		again func(s *cluster.State, j *api.Job)
-		state State
+		state palapi.RunState
 	}{
-		"stopped": {func(_ *cluster.State, j *api.Job) { j.Stop = new(true) }, func(*cluster.State, *api.Job) {}, Stopped},
+		"stopped": {func(_ *cluster.State, j *api.Job) { j.Stop = new(true) }, func(*cluster.State, *api.Job) {}, palapi.RunStopped},
 		"stopped, unseen": {func(*cluster.State, *api.Job) {}, func(s *cluster.State, j *api.Job) {
 			stopped := *j
 			stopped.Stop, stopped.JobModifyIndex, stopped.ModifyIndex = new(true), new(uint64(30)), new(uint64(30))
 			s.PutJob(&stopped)
 			s.Jobs[cluster.KeyOf(j)] = j
-		}, Stopped},
-		"purged":         {func(s *cluster.State, j *api.Job) { delete(s.Jobs, cluster.KeyOf(j)) }, func(_ *cluster.State, j *api.Job) { j.CreateIndex = new(uint64(30)) }, Unknown},
-		"purged, unseen": {func(*cluster.State, *api.Job) {}, func(_ *cluster.State, j *api.Job) { j.CreateIndex = new(uint64(30)) }, Unknown},
+		}, palapi.RunStopped},
+		"purged":         {func(s *cluster.State, j *api.Job) { delete(s.Jobs, cluster.KeyOf(j)) }, func(_ *cluster.State, j *api.Job) { j.CreateIndex = new(uint64(30)) }, palapi.RunUnknown},
+		"purged, unseen": {func(*cluster.State, *api.Job) {}, func(_ *cluster.State, j *api.Job) { j.CreateIndex = new(uint64(30)) }, palapi.RunUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := newOne(t)
@@ -168,7 +169,7 @@ func TestSubmittedAgainBeforeTheEnd(t *testing.T) {
 			if was := all[at(0)]; was.State != c.state || !was.Ended.Equal(at(4)) || was.Reason == "" {
 				t.Errorf("the first run: %+v", was)
 			}
-			if now := all[at(2.5)]; now.State != Running || !now.Started.Equal(at(5)) || !now.Ended.IsZero() {
+			if now := all[at(2.5)]; now.State != palapi.RunRunning || !now.Started.Equal(at(5)) || !now.Ended.IsZero() {
 				t.Errorf("the second run: %+v", now)
 			}
 		})
@@ -178,7 +179,7 @@ func TestSubmittedAgainBeforeTheEnd(t *testing.T) {
 // Nomad forgets the members of a purged job at once. A job that was purged and submitted again
 // between two looks has two runs nevertheless.
 func TestPurgedUnseen(t *testing.T) {
-	for name, state := range map[string]State{"running": Unknown, "waiting": Unknown, "stopped": Stopped} {
+	for name, state := range map[string]palapi.RunState{"running": palapi.RunUnknown, "waiting": palapi.RunUnknown, "stopped": palapi.RunStopped} {
 		t.Run(name, func(t *testing.T) {
 			o := newOne(t)
 			if name != "waiting" {
@@ -198,7 +199,7 @@ func TestPurgedUnseen(t *testing.T) {
 			if was := all[at(0)]; was.State != state || !was.Ended.Equal(at(2)) || was.Reason == "" {
 				t.Errorf("the first run: %+v", was)
 			}
-			if now := all[at(1.5)]; now.State != Pending || !now.Ended.IsZero() {
+			if now := all[at(1.5)]; now.State != palapi.RunPending || !now.Ended.IsZero() {
 				t.Errorf("the second run: %+v", now)
 			}
 		})

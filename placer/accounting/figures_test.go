@@ -19,6 +19,8 @@ import (
 	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
+
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 )
 
 // For any filter, the answer equals that of filtering all runs one by one.
@@ -30,12 +32,12 @@ func TestRunsAreAllOfThem(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		of := func(values ...string) string { return values[random.IntN(len(values))] }
 		hours := func(most float64) time.Time { return at(random.Float64() * most) }
-		var all []Run
+		var all []palapi.Run
 		for i := range 300 {
-			r := Run{Namespace: of("a", "b", "c"), Job: fmt.Sprintf("%s-%d", of("train", "serve"), i), User: of("", "ann", "bob"), Class: of("A", "D"), Model: of("H100", "T4"),
-				GPUs: 1, State: Running, Submitted: hours(100)}
+			r := palapi.Run{Namespace: of("a", "b", "c"), Job: fmt.Sprintf("%s-%d", of("train", "serve"), i), User: of("", "ann", "bob"), Class: of("A", "D"), Model: of("H100", "T4"),
+				GPUs: 1, State: palapi.RunRunning, Submitted: hours(100)}
 			if long := []float64{0, 0.1, 5, 90}[random.IntN(4)]; random.IntN(8) > 0 {
-				r.State, r.Ended = State(of(string(Complete), string(Failed))), ms(r.Submitted.Add(time.Duration(random.Float64()*long*float64(time.Hour))))
+				r.State, r.Ended = palapi.RunState(of(string(palapi.RunComplete), string(palapi.RunFailed))), ms(r.Submitted.Add(time.Duration(random.Float64()*long*float64(time.Hour))))
 			}
 			all = append(all, r)
 		}
@@ -49,7 +51,7 @@ func TestRunsAreAllOfThem(t *testing.T) {
 				f.Namespaces = slices.Delete([]string{"a", "b", "c"}, 0, random.IntN(4))
 			}
 			if random.IntN(2) == 0 {
-				f.States = slices.Delete([]State{Failed, Running, Complete}, 0, random.IntN(3))
+				f.States = slices.Delete([]palapi.RunState{palapi.RunFailed, palapi.RunRunning, palapi.RunComplete}, 0, random.IntN(3))
 			}
 			if random.IntN(2) == 0 {
 				f.Since = hours(120)
@@ -57,7 +59,7 @@ func TestRunsAreAllOfThem(t *testing.T) {
 			if random.IntN(3) == 0 {
 				f.Until = hours(120)
 			}
-			want := f.first(slices.DeleteFunc(slices.Clone(all), func(r Run) bool { return !f.chooses(r) }))
+			want := f.first(slices.DeleteFunc(slices.Clone(all), func(r palapi.Run) bool { return !f.chooses(r) }))
 			got, err := db.Runs(t.Context(), f)
 			if err != nil {
 				t.Fatal(err)
@@ -70,7 +72,7 @@ func TestRunsAreAllOfThem(t *testing.T) {
 }
 
 // chooses reports whether a filter chooses a run.
-func (f Filter) chooses(r Run) bool {
+func (f Filter) chooses(r palapi.Run) bool {
 	is := func(want, is string) bool { return want == "" || want == is }
 	return (f.Namespaces == nil || slices.Contains(f.Namespaces, r.Namespace)) && (f.States == nil || slices.Contains(f.States, r.State)) &&
 		is(f.User, r.User) && is(f.Class, r.Class) && is(f.Model, r.Model) && strings.HasPrefix(r.Job, f.Job) &&
@@ -86,7 +88,7 @@ func TestPlans(t *testing.T) {
 		t.Fatal(err)
 	}
 	since := Filter{Since: at(0), Most: 10, User: "ann"}
-	for _, f := range []Filter{{Most: 10}, {User: "ann"}, {Class: "A"}, {Model: "T4"}, {Namespaces: []string{"a"}}, {States: []State{Failed}}, since} {
+	for _, f := range []Filter{{Most: 10}, {User: "ann"}, {Class: "A"}, {Model: "T4"}, {Namespaces: []string{"a"}}, {States: []palapi.RunState{palapi.RunFailed}}, since} {
 		statement, args := f.submittedIn()
 		plan := explain(t, db, statement, args)
 		if !strings.Contains(plan, "USING INDEX run_") || strings.Contains(plan, "TEMP B-TREE FOR ORDER BY") {
@@ -237,7 +239,7 @@ func ends(t *testing.T, db *DB, n int) (took, used time.Duration) {
 		var b Batch
 		for k := range n {
 			r := job(fmt.Sprintf("train-%d-of-%d-%d", i, n, k), fmt.Sprintf("user%d", k%200))
-			r.State, r.Family, r.Whole, r.Ended, r.Took = Complete, "family7", at(1), at(2), Seconds(time.Hour)
+			r.State, r.Family, r.Whole, r.Ended, r.Took = palapi.RunComplete, "family7", at(1), at(2), palapi.Seconds(time.Hour)
 			r.Namespace, r.GPUs, r.Model = "ns7", 8, "A100"
 			b.Runs = append(b.Runs, r)
 			b.Allocs = append(b.Allocs, allocOf(r, "alloc-"+r.Job, r.Started, r.Ended, "complete"))
@@ -273,13 +275,13 @@ func questions() []question {
 		runs("the last 100 runs of a user who has one run in a thousand", Filter{User: "rare", Most: 100}),
 		runs("the last 100 runs, for a token that can read only a namespace with one run in a thousand", Filter{Namespaces: []string{"rare"}, Most: 100}),
 		runs("the last 100 runs, for a token that can read 19 of 21 namespaces", Filter{Namespaces: namespacesFrom(1), Most: 100}),
-		runs("runs that failed in the last day", Filter{States: []State{Failed}, Since: noon.Add(-day), Most: 1000}),
+		runs("runs that failed in the last day", Filter{States: []palapi.RunState{palapi.RunFailed}, Since: noon.Add(-day), Most: 1000}),
 		runs("all runs of the last day", Filter{Since: noon.Add(-day), Most: 100_000}),
 		runs("at most 1,000 runs of one user in the last month", Filter{User: "user7", Since: noon.Add(-30 * day), Most: 1000}),
-		runs("failed runs of one user and class in the last half year", Filter{User: "user7", Class: "B", States: []State{Failed}, Since: noon.Add(-182 * day), Most: 100}),
+		runs("failed runs of one user and class in the last half year", Filter{User: "user7", Class: "B", States: []palapi.RunState{palapi.RunFailed}, Since: noon.Add(-182 * day), Most: 100}),
 		runs("runs of one day half a year ago", Filter{Since: noon.Add(-183 * day), Until: noon.Add(-182 * day), Most: 50}),
 		runs("runs of a class that has no runs", Filter{Class: "D", Most: 100}),
-		runs("runs in a state that no run has", Filter{States: []State{Unknown}, Most: 100}),
+		runs("runs in a state that no run has", Filter{States: []palapi.RunState{palapi.RunUnknown}, Most: 100}),
 		runs("runs whose name has a prefix that a third of all runs have", Filter{Job: "train-", Most: 100}),
 		runs("runs with a given full name", Filter{Job: "train-4000002", Most: 100}),
 		usage("by month and user", Filter{}, "month", "user"),

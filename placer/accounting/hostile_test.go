@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
@@ -22,21 +23,21 @@ func TestHostileTexts(t *testing.T) {
 	}
 	databases(t, func(t *testing.T, db *DB) {
 		for what, text := range map[string]string{"NUL": "a\x00b", "invalid UTF-8": "a\xff", "too long": string(long)} {
-			for field, set := range map[string]func(r *Run, a *Alloc){
-				"job":    func(r *Run, a *Alloc) { r.Job, a.Job, r.Family = text, text, text },
-				"user":   func(r *Run, a *Alloc) { r.User, a.User = text, text },
-				"model":  func(r *Run, a *Alloc) { r.Model, a.Model = text, text },
-				"node":   func(_ *Run, a *Alloc) { a.Node = text },
-				"reason": func(r *Run, _ *Alloc) { r.Reason = text },
-				"status": func(_ *Run, a *Alloc) { a.Status = text },
-				"GPU":    func(_ *Run, a *Alloc) { a.GPUs = []string{text} },
+			for field, set := range map[string]func(r *palapi.Run, a *Alloc){
+				"job":    func(r *palapi.Run, a *Alloc) { r.Job, a.Job, r.Family = text, text, text },
+				"user":   func(r *palapi.Run, a *Alloc) { r.User, a.User = text, text },
+				"model":  func(r *palapi.Run, a *Alloc) { r.Model, a.Model = text, text },
+				"node":   func(_ *palapi.Run, a *Alloc) { a.Node = text },
+				"reason": func(r *palapi.Run, _ *Alloc) { r.Reason = text },
+				"status": func(_ *palapi.Run, a *Alloc) { a.Status = text },
+				"GPU":    func(_ *palapi.Run, a *Alloc) { a.GPUs = []string{text} },
 			} {
 				id := strings.ReplaceAll(what+field, " ", "")
 				run := job(id, "eve")
-				run.State, run.Ended = Complete, at(2)
+				run.State, run.Ended = palapi.RunComplete, at(2)
 				alloc := allocOf(run, id, at(1), at(2), "complete")
 				set(&run, &alloc)
-				if err := db.Write(t.Context(), Batch{Runs: []Run{run}, Allocs: []Alloc{alloc}}); err != nil {
+				if err := db.Write(t.Context(), Batch{Runs: []palapi.Run{run}, Allocs: []Alloc{alloc}}); err != nil {
 					t.Errorf("%s, %s: %.200v", field, what, err)
 				}
 			}

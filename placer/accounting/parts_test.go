@@ -12,6 +12,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/ledger"
 	"github.com/nomad-pal/nomad-pal/placer/model"
@@ -75,7 +76,7 @@ func TestMemberGPUs(t *testing.T) {
 	for want, sets := range map[int][]pal.MemberSet{
 		0: {{Members: 1, GPUs: 2}, {Members: 2, GPUs: 4}}, 4: {{Members: 1, GPUs: 4}, {Members: 3, GPUs: 4}}, 8: {{Members: 2, GPUs: 8}},
 	} {
-		var r Run
+		var r palapi.Run
 		q := request.Request{Job: batchJob(), Gang: pal.Gang{Class: pal.ClassB, MemberSets: sets}}
 		q.Hints.Preempt = want == 8
 		if setRequest(&r, cluster.NewState(), q); r.MemberGPUs != want || r.Preemptible != (want == 8) || r.GPUs != q.Gang.GPUs() || r.Class != "B" {
@@ -97,7 +98,7 @@ func TestFinishedMembersCount(t *testing.T) {
 	request := func(left int) request.Request {
 		return request.Request{Job: j, Gang: pal.Gang{Class: pal.ClassB, MemberSets: []pal.MemberSet{{Members: left, GPUs: 2}}}}
 	}
-	var r, late Run
+	var r, late palapi.Run
 	setRequest(&r, s, request(3))
 	for n := range 3 {
 		id := string('a' + rune(n))
@@ -120,7 +121,7 @@ func TestFinishedMembersCount(t *testing.T) {
 // before.
 func TestForgottenBeforeItBegan(t *testing.T) {
 	run := job("train", "ann")
-	r := NewRecorder([]Run{run}, []Alloc{allocOf(run, "1", at(1), time.Time{}, "running")}, 0)
+	r := NewRecorder([]palapi.Run{run}, []Alloc{allocOf(run, "1", at(1), time.Time{}, "running")}, 0)
 	b := r.Look(&model.Model{Time: at(-5), State: cluster.NewState(), View: &request.View{}}, nil)
 	if len(b.Runs) != 1 || len(b.Allocs) != 1 || !b.Runs[0].Ended.Equal(run.Submitted) || !b.Allocs[0].To.Equal(at(1)) || lengthOf(b.Runs[0]) == openLength {
 		t.Errorf("%+v", b)

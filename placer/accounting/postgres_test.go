@@ -11,13 +11,14 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/placer/accounting/accountingtest"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 )
 
 // endedRun is a run of two GPU hours.
 func endedRun(n int) Batch {
 	r := job(fmt.Sprintf("train-%d", n), "ann")
-	r.State, r.Ended, r.Reason = Complete, at(2), strings.Repeat("x", 500)
-	return Batch{Runs: []Run{r}, Allocs: []Alloc{allocOf(r, fmt.Sprintf("alloc-%d", n), at(1), at(2), "complete")}}
+	r.State, r.Ended, r.Reason = palapi.RunComplete, at(2), strings.Repeat("x", 500)
+	return Batch{Runs: []palapi.Run{r}, Allocs: []Alloc{allocOf(r, fmt.Sprintf("alloc-%d", n), at(1), at(2), "complete")}}
 }
 
 // sumsAre fails the test unless usage counts n runs like [endedRun].

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
@@ -27,7 +28,7 @@ import (
 // for concurrent use.
 type Recorder struct {
 	keep   time.Duration                  // how long runs are kept, see [DB.Prune]; 0 means forever
-	runs   map[cluster.JobKey]Run         // the latest run of each job
+	runs   map[cluster.JobKey]palapi.Run  // the latest run of each job
 	looked map[cluster.JobKey]bool        // jobs whose last run was looked up
 	live   map[string]Alloc               // stored allocations that have not ended
 	stored map[string]uint64              // the ModifyIndex that each allocation had when it was written
@@ -39,8 +40,8 @@ type Recorder struct {
 
 // NewRecorder returns a recorder that knows only the stored runs and allocations that have not
 // ended. The recorder ignores runs that ended longer ago than keep, unless keep is 0.
-func NewRecorder(open []Run, live []Alloc, keep time.Duration) *Recorder {
-	r := &Recorder{keep: keep, runs: map[cluster.JobKey]Run{}, looked: map[cluster.JobKey]bool{}, live: map[string]Alloc{}, stored: map[string]uint64{}}
+func NewRecorder(open []palapi.Run, live []Alloc, keep time.Duration) *Recorder {
+	r := &Recorder{keep: keep, runs: map[cluster.JobKey]palapi.Run{}, looked: map[cluster.JobKey]bool{}, live: map[string]Alloc{}, stored: map[string]uint64{}}
 	r.know(open)
 	for _, a := range live {
 		r.live[a.ID] = a
@@ -68,14 +69,14 @@ func (r *Recorder) Missing(m *model.Model) (jobs []cluster.JobKey) {
 }
 
 // Know gives the recorder the last stored runs of these jobs, as [DB.LastRuns] returns them.
-func (r *Recorder) Know(jobs []cluster.JobKey, last []Run) {
+func (r *Recorder) Know(jobs []cluster.JobKey, last []palapi.Run) {
 	for _, k := range jobs {
 		r.looked[k] = true
 	}
 	r.know(last)
 }
 
-func (r *Recorder) know(runs []Run) {
+func (r *Recorder) know(runs []palapi.Run) {
 	for _, run := range runs {
 		if last, ok := r.runs[keyOf(run)]; !ok || run.Submitted.After(last.Submitted) {
 			r.runs[keyOf(run)] = run
@@ -100,11 +101,11 @@ type picture struct {
 func (r *Recorder) Look(of *model.Model, idle []IdleGPU) Batch {
 	m := &picture{of, map[string][]float64{}}
 	b := Batch{seen: map[string]uint64{}, stops: map[cluster.JobKey]queue.Stops{}}
-	runs := map[cluster.JobKey]Run{}
+	runs := map[cluster.JobKey]palapi.Run{}
 	for _, k := range m.State.SortedJobs() {
 		job := m.State.Jobs[k]
 		st := m.Observed(job)
-		if st.Nomad == gang.Template {
+		if st.Nomad == palapi.Template {
 			continue
 		}
 		was, known := r.runs[k]
@@ -125,7 +126,7 @@ func (r *Recorder) Look(of *model.Model, idle []IdleGPU) Batch {
 	for _, k := range slices.SortedFunc(maps.Keys(r.runs), cluster.JobKey.Compare) {
 		run := r.runs[k]
 		if run.Ended.IsZero() && m.State.Jobs[k] == nil && m.State.Unread[k] == nil && !anyLive(m.State, k) {
-			run.State, run.Reason = Unknown, "the job was purged"
+			run.State, run.Reason = palapi.RunUnknown, "the job was purged"
 			run.Ended = cmp.Or(lastEnd(m.State, k, run.Submitted), ms(m.Time))
 			run.Ended = later(run.Ended, run.Submitted) // in case a clock was set back
 			runs[k] = run
@@ -145,8 +146,8 @@ func (r *Recorder) Look(of *model.Model, idle []IdleGPU) Batch {
 }
 
 // run returns a job's run in its current form. ok is false if there is nothing to record.
-func (r *Recorder) run(m *picture, st gang.Observed, was Run, known bool) (now Run, ok bool) {
-	if known && !was.Ended.IsZero() && st.Nomad == gang.Ended && !ranSince(m.State, st.Key, was.Ended) {
+func (r *Recorder) run(m *picture, st gang.Observed, was palapi.Run, known bool) (now palapi.Run, ok bool) {
+	if known && !was.Ended.IsZero() && st.Nomad == palapi.Ended && !ranSince(m.State, st.Key, was.Ended) {
 		return was, true // the usual case: the job has ended, and its end is stored
 	}
 	if known && was.Ended.IsZero() {
@@ -166,16 +167,16 @@ func (r *Recorder) run(m *picture, st gang.Observed, was Run, known bool) (now R
 	case over && r.keep > 0 && m.Time.Sub(o.At) > r.keep:
 		return now, false
 	default:
-		now = Run{Namespace: st.Key.Namespace, Job: st.Key.ID, Submitted: submitted(m, st, was.Ended)}
+		now = palapi.Run{Namespace: st.Key.Namespace, Job: st.Key.ID, Submitted: submitted(m, st, was.Ended)}
 		last := was.Ended
-		if was.State == Stopped || was.State == Unknown { // its members may have ended after the new submission
+		if was.State == palapi.RunStopped || was.State == palapi.RunUnknown { // its members may have ended after the new submission
 			last = was.Submitted
 		}
 		if known && !now.Submitted.After(last) { // the new run needs another key than was
 			now.Submitted = was.Ended.Add(time.Millisecond)
 		}
 	}
-	now.User, now.State = rewrite.UserOf(st.Job), Pending
+	now.User, now.State = rewrite.UserOf(st.Job), palapi.RunPending
 	now.Family = cluster.NameOf(st.Job).ID
 	n := st.Holds()
 	if n > 0 && finishedGPUs(m.State, st.Job) == 0 {
@@ -186,9 +187,9 @@ func (r *Recorder) run(m *picture, st gang.Observed, was Run, known bool) (now R
 	case over:
 		setEnd(&now, m, st, o)
 	case anyLive(m.State, st.Key) && rewrite.Stopped(st.Job):
-		now.State = Stopped
+		now.State = palapi.RunStopped
 	case anyLive(m.State, st.Key):
-		now.State = Running
+		now.State = palapi.RunRunning
 	}
 	return now, true
 }
@@ -198,7 +199,7 @@ func (r *Recorder) run(m *picture, st gang.Observed, was Run, known bool) (now R
 // members on a disconnected node count only until the new submission. again is false if the job was
 // not submitted again. Nomad forgets the members of a purged job at once (seen on 1.11.3), so only
 // the argument purged then shows the purge.
-func endBefore(m *picture, st gang.Observed, was Run, purged bool) (now Run, again bool) {
+func endBefore(m *picture, st gang.Observed, was palapi.Run, purged bool) (now palapi.Run, again bool) {
 	ending := false
 	stopped := false
 	kept := false
@@ -223,15 +224,15 @@ func endBefore(m *picture, st gang.Observed, was Run, purged bool) (now Run, aga
 		}
 	}
 	if stopped && !kept && !purged && !rewrite.Stopped(st.Job) { // no snapshot showed the stopped job
-		was.State = Stopped
+		was.State = palapi.RunStopped
 	}
 	switch {
-	case !purged && (rewrite.Stopped(st.Job) || was.State != Stopped):
+	case !purged && (rewrite.Stopped(st.Job) || was.State != palapi.RunStopped):
 		return was, false
 	case ending:
 		return was, true
-	case was.State != Stopped:
-		was.State, was.Reason = Unknown, "the job was purged"
+	case was.State != palapi.RunStopped:
+		was.State, was.Reason = palapi.RunUnknown, "the job was purged"
 	default:
 		was.Reason = "the job was stopped, and submitted again"
 	}
@@ -250,31 +251,31 @@ func createIndex(job *api.Job) uint64 {
 }
 
 // setEnd records how the run ended.
-func setEnd(now *Run, m *picture, st gang.Observed, o *query.Outcome) {
-	now.State, now.Reason, now.Ended = State(o.Status), o.Reason.String(), ms(o.At)
-	if o.Status == query.AtRest {
-		now.State = Stopped
+func setEnd(now *palapi.Run, m *picture, st gang.Observed, o *palapi.Outcome) {
+	now.State, now.Reason, now.Ended = palapi.RunState(o.Status), o.Reason.String(), ms(o.At)
+	if o.Status == palapi.AtRest {
+		now.State = palapi.RunStopped
 	}
 	at := lastEnd(m.State, st.Key, now.Submitted)
 	switch {
-	case now.State == Stopped:
+	case now.State == palapi.RunStopped:
 		now.Ended = later(now.Ended, at) // if it had members, they ended last
 	case !at.IsZero():
 		now.Ended = at
 	}
 	now.Ended = later(now.Ended, later(now.Submitted, lastBegin(m.State, st.Key))) // in case a clock was set back
 	if now.Started.IsZero() {
-		now.Waited = Seconds(now.Ended.Sub(now.Submitted))
+		now.Waited = palapi.Seconds(now.Ended.Sub(now.Submitted))
 	}
-	if now.State == Complete && !now.Whole.IsZero() && inOnePiece(m.State, *now) {
-		now.Took = Seconds(now.Ended.Sub(now.Whole))
+	if now.State == palapi.RunComplete && !now.Whole.IsZero() && inOnePiece(m.State, *now) {
+		now.Took = palapi.Seconds(now.Ended.Sub(now.Whole))
 	}
 }
 
 // addStops adds the queue's newly counted stops to the run: the difference between the present counts
 // (is) and the counts at the previous write (was). The queue restarts its counts at 0 when the
 // queue restarts, and when the job leaves the queue.
-func addStops(now *Run, is, was queue.Stops) {
+func addStops(now *palapi.Run, is, was queue.Stops) {
 	if is.Stops < was.Stops || is.LostGPUSeconds < was.LostGPUSeconds || is.SavedSeconds < was.SavedSeconds {
 		was = queue.Stops{}
 	}
@@ -285,7 +286,7 @@ func addStops(now *Run, is, was queue.Stops) {
 
 // inOnePiece reports whether all members of the run completed without being replaced, stopped or
 // restarted.
-func inOnePiece(s *cluster.State, r Run) bool {
+func inOnePiece(s *cluster.State, r palapi.Run) bool {
 	return !slices.ContainsFunc(s.AllocsOf(keyOf(r)), func(a *cluster.Alloc) bool {
 		began := ms(time.Unix(0, a.CreateTime))
 		if len(a.GPUs) == 0 || began.Before(r.Submitted) {
@@ -297,10 +298,10 @@ func inOnePiece(s *cluster.State, r Run) bool {
 
 // outcome returns how a run ended. outcome returns nil if the run has not ended or the placer may
 // retry it.
-func outcome(m *model.Model, st gang.Observed) *query.Outcome {
+func outcome(m *model.Model, st gang.Observed) *palapi.Outcome {
 	t := m.Jobs[st.Key]
 	givenUp := t != nil && !t.GaveUp().IsZero()
-	if st.Nomad != gang.Ended && !givenUp || anyLive(m.State, st.Key) {
+	if st.Nomad != palapi.Ended && !givenUp || anyLive(m.State, st.Key) {
 		return nil
 	}
 	o := query.OutcomeOf(m, st)
@@ -308,13 +309,13 @@ func outcome(m *model.Model, st gang.Observed) *query.Outcome {
 		o.At = time.Unix(0, *st.Job.SubmitTime)
 	}
 	if givenUp {
-		o.Status, o.Reason = string(Failed), t.GaveUp()
+		o.Status, o.Reason = string(palapi.RunFailed), t.GaveUp()
 	}
 	return o
 }
 
 // describe sets the fields of the run from the job's members and the placer's record.
-func describe(now *Run, m *picture, st gang.Observed) {
+func describe(now *palapi.Run, m *picture, st gang.Observed) {
 	for _, a := range m.State.AllocsOf(st.Key) {
 		at := ms(time.Unix(0, a.CreateTime))
 		if len(a.GPUs) == 0 || at.Before(now.Submitted) {
@@ -322,7 +323,7 @@ func describe(now *Run, m *picture, st gang.Observed) {
 		}
 		if now.Started.IsZero() || at.Before(now.Started) {
 			now.Started = at
-			now.Waited = max(now.Waited, Seconds(at.Sub(now.Submitted)))
+			now.Waited = max(now.Waited, palapi.Seconds(at.Sub(now.Submitted)))
 		}
 		name := modelOf(m.Model, a.GPUs[0])
 		if name != "" {
@@ -343,7 +344,7 @@ func describe(now *Run, m *picture, st gang.Observed) {
 	if rec == nil || rec.Decided.Before(now.Submitted) {
 		return
 	}
-	now.Waited = max(now.Waited, Seconds(rec.Waited.Truncate(time.Millisecond)))
+	now.Waited = max(now.Waited, palapi.Seconds(rec.Waited.Truncate(time.Millisecond)))
 	if now.Whole.IsZero() && !rec.Ready.IsZero() {
 		now.Whole = ms(rec.Ready)
 	}
@@ -363,7 +364,7 @@ func describe(now *Run, m *picture, st gang.Observed) {
 
 // setRequest sets the fields of the run that describe what the job requests. A request does not
 // include completed members, so requests adds the GPUs of these members.
-func setRequest(now *Run, s *cluster.State, r request.Request) {
+func setRequest(now *palapi.Run, s *cluster.State, r request.Request) {
 	now.Class, now.Preemptible = string(r.Gang.Class), r.Hints.Preempt
 	done := finishedGPUs(s, r.Job)
 	if done == 0 || now.GPUs == 0 {
@@ -443,7 +444,7 @@ func (m *picture) scoresOf(model string, class pal.AppClass) []float64 {
 }
 
 // allocs adds the allocations that have changed to the batch.
-func (r *Recorder) allocs(m *model.Model, runs map[cluster.JobKey]Run, b *Batch) {
+func (r *Recorder) allocs(m *model.Model, runs map[cluster.JobKey]palapi.Run, b *Batch) {
 	var changed []string
 	for id, a := range m.State.Allocs {
 		at := r.stored[id]
@@ -463,13 +464,13 @@ func (r *Recorder) allocs(m *model.Model, runs map[cluster.JobKey]Run, b *Batch)
 	for _, id := range slices.Sorted(maps.Keys(r.live)) {
 		if m.State.Allocs[id] == nil {
 			a := r.live[id]
-			a.To, a.Status = later(a.From, ms(m.Time)), string(Unknown)
+			a.To, a.Status = later(a.From, ms(m.Time)), string(palapi.RunUnknown)
 			b.Allocs = append(b.Allocs, a)
 		}
 	}
 }
 
-func (r *Recorder) alloc(m *model.Model, a *cluster.Alloc, runs map[cluster.JobKey]Run) Alloc {
+func (r *Recorder) alloc(m *model.Model, a *cluster.Alloc, runs map[cluster.JobKey]palapi.Run) Alloc {
 	now, known := r.live[a.ID]
 	if !known {
 		now = Alloc{ID: a.ID, Namespace: a.Job.Namespace, Job: a.Job.ID, GPUs: a.GPUs, From: ms(time.Unix(0, a.CreateTime))}
@@ -520,7 +521,7 @@ func (r *Recorder) Written(b Batch, m *model.Model) {
 		}
 	}
 	maps.DeleteFunc(r.stored, func(id string, _ uint64) bool { return m.State.Allocs[id] == nil })
-	maps.DeleteFunc(r.runs, func(k cluster.JobKey, run Run) bool { return !run.Ended.IsZero() && m.State.Jobs[k] == nil })
+	maps.DeleteFunc(r.runs, func(k cluster.JobKey, run palapi.Run) bool { return !run.Ended.IsZero() && m.State.Jobs[k] == nil })
 	maps.DeleteFunc(r.looked, func(k cluster.JobKey, _ bool) bool { return m.State.Jobs[k] == nil })
 }
 

@@ -10,7 +10,7 @@ package accounting
 // seconds, and stops_won is in seconds.
 //
 // Queries return runs in the order of submission, so each index is sorted by submission, too. The
-// comments of [Run.length] and [Filter.thereAtSince] explain the column length. The tables day and
+// comments of [lengthOf] and [Filter.thereAtSince] explain the column length. The tables day and
 // month contain a column for each [sum].
 var migrations = []string{`
 CREATE TABLE run (

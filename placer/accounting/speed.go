@@ -7,22 +7,9 @@ import (
 	"context"
 	"database/sql"
 	"math"
-)
 
-// Speed compares the run times of the same jobs on fast and on slow GPUs: the measured counterpart
-// of the scores. It covers complete runs of jobs with one member, so that no run is slower because
-// of distance. Runs are of the same job if they have the same name, model and number of GPUs.
-type Speed struct {
-	// FastRuns is the number of runs on GPUs of variability class 1. SlowRuns is the number of runs
-	// with at least one GPU of class 4 or slower. Only jobs with both kinds of runs count.
-	FastRuns int `json:"fast_runs"`
-	SlowRuns int `json:"slow_runs"`
-	// Slower is by how much longer the slow runs take, as a share of the time of the fast runs. It is
-	// missing until there are 10 runs of both kinds.
-	Slower *float64 `json:"slower,omitempty"`
-	Low    *float64 `json:"low,omitempty"`  // lower end of the 95 % confidence interval
-	High   *float64 `json:"high,omitempty"` // upper end
-}
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
+)
 
 const (
 	slowClass = 4
@@ -31,7 +18,7 @@ const (
 )
 
 // Speed compares the runs that the filter selects.
-func (db *DB) Speed(ctx context.Context, f Filter) (Speed, error) {
+func (db *DB) Speed(ctx context.Context, f Filter) (palapi.Speed, error) {
 	w := f.ofRuns()
 	w.add("took > 0 AND member_gpus = gpus AND (slowest = 1 OR slowest >= ?)", slowClass)
 	if !f.Since.IsZero() {
@@ -54,7 +41,7 @@ func (db *DB) Speed(ctx context.Context, f Filter) (Speed, error) {
 		return err
 	})
 	if err != nil {
-		return Speed{}, err
+		return palapi.Speed{}, err
 	}
 	var both [][2]logs
 	for _, j := range order { // in a fixed order, so that the same runs give the same sums
@@ -80,7 +67,7 @@ func (l logs) spread() float64 { return max(0, l.squares-l.sum*l.sum/l.n) }
 
 // speedOf compares the fast and the slow runs of each job. The ratio of a job counts in proportion
 // to how precise it is, if the runs of all jobs scatter equally.
-func speedOf(jobs [][2]logs) (s Speed) {
+func speedOf(jobs [][2]logs) (s palapi.Speed) {
 	weights := 0.0
 	ratios := 0.0
 	squares := 0.0

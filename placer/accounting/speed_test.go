@@ -8,6 +8,8 @@ import (
 	"math"
 	"testing"
 	"time"
+
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 )
 
 // jobOn returns the runs of a job: fast ones that took about 100 s, and slow ones that took `slower`
@@ -39,7 +41,7 @@ func TestSpeedOf(t *testing.T) {
 	if s := speedOf([][2]logs{jobOn(9, 9, 1.1)}); s.Slower != nil || s.FastRuns != 9 {
 		t.Errorf("nine runs of a kind are compared: %+v", s)
 	}
-	if s := speedOf(nil); s != (Speed{}) {
+	if s := speedOf(nil); s != (palapi.Speed{}) {
 		t.Errorf("no runs: %+v", s)
 	}
 }
@@ -51,8 +53,8 @@ func TestSpeed(t *testing.T) {
 		var b Batch
 		add := func(namespace string, slowest, memberGPUs int, took float64) {
 			i := len(b.Runs)
-			b.Runs = append(b.Runs, Run{Namespace: namespace, Job: fmt.Sprint("train-", i), Family: "train", Class: "A", Model: "X", GPUs: 2, MemberGPUs: memberGPUs,
-				State: Complete, Submitted: at(float64(i)), Started: at(float64(i)), Ended: at(float64(i) + 0.5), Predicted: 1, Slowest: slowest, Took: Seconds(took * float64(time.Second))})
+			b.Runs = append(b.Runs, palapi.Run{Namespace: namespace, Job: fmt.Sprint("train-", i), Family: "train", Class: "A", Model: "X", GPUs: 2, MemberGPUs: memberGPUs,
+				State: palapi.RunComplete, Submitted: at(float64(i)), Started: at(float64(i)), Ended: at(float64(i) + 0.5), Predicted: 1, Slowest: slowest, Took: palapi.Seconds(took * float64(time.Second))})
 		}
 		for i := range 12 {
 			took := 1000 + float64(i%4)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/ledger"
@@ -75,7 +76,7 @@ func TestStopsCountOnce(t *testing.T) {
 		t.Errorf("without changes, these are written: %+v", b.Runs)
 	}
 	was := r
-	r = NewRecorder([]Run{was.runs[cluster.JobKey{Namespace: "research", ID: "long"}], was.runs[cluster.JobKey{Namespace: "research", ID: "short"}]}, nil, 0)
+	r = NewRecorder([]palapi.Run{was.runs[cluster.JobKey{Namespace: "research", ID: "long"}], was.runs[cluster.JobKey{Namespace: "research", ID: "short"}]}, nil, 0)
 	r.Continue(was)
 	r.Written(look(), m)
 	wants("after the database was opened again", 1)

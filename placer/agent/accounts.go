@@ -17,7 +17,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/accounting"
-	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
@@ -46,7 +46,7 @@ func (h *History) retention() (time.Duration, error) {
 // Beside returns an error if an agent with this configuration must not run beside the active agent.
 // Of two agents with a history in a local file, each file would contain only the time of its agent.
 // On the active agent's own machine, the file is the same.
-func (f File) Beside(active heartbeat.Activity) error {
+func (f File) Beside(active palapi.Activity) error {
 	host, _ := os.Hostname() // "" matches no other agent
 	if f.History == nil || accounting.IsPostgres(f.History.Database) || !f.HA.on() || !active.Working || active.Host() == host {
 		return nil
@@ -244,9 +244,9 @@ func (a *accounts) get() (*accounting.DB, error) {
 func filterOf(q url.Values) (f accounting.Filter, err error) {
 	f = accounting.Filter{User: q.Get("user"), Class: q.Get("class"), Model: q.Get("model"), Job: q.Get("job")}
 	for _, text := range q["state"] {
-		state := accounting.State(text)
-		if !slices.Contains(accounting.States(), state) {
-			return f, fmt.Errorf("state=%q is none of %s", text, commaList(accounting.States()))
+		state := palapi.RunState(text)
+		if !slices.Contains(palapi.RunStates(), state) {
+			return f, fmt.Errorf("state=%q is none of %s", text, commaList(palapi.RunStates()))
 		}
 		f.States = append(f.States, state)
 	}
@@ -312,8 +312,8 @@ func (s *server) serveUsage(w http.ResponseWriter, r *http.Request) {
 		by = strings.Split(text, ",")
 	}
 	for _, column := range by {
-		if !slices.Contains(accounting.Columns(), column) {
-			http.Error(w, fmt.Sprintf("by=%q is none of %s", column, commaList(accounting.Columns())), http.StatusBadRequest)
+		if !slices.Contains(palapi.UsageColumns(), column) {
+			http.Error(w, fmt.Sprintf("by=%q is none of %s", column, commaList(palapi.UsageColumns())), http.StatusBadRequest)
 			return
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nomad-pal/nomad-pal/placer/accounting"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 )
 
 // The agent stores running jobs, keeps them over a restart, and shows them to callers who may list
@@ -26,7 +26,7 @@ func TestHistory(t *testing.T) {
 	config := openConfig + fmt.Sprintf("history {\n  database = %q\n}\n", file)
 	for range 2 {
 		r := f.run(config).ready()
-		runs := func(path, token string) (runs []accounting.Run) {
+		runs := func(path, token string) (runs []palapi.Run) {
 			status, text := r.send(http.MethodGet, path, token, "")
 			if status == http.StatusServiceUnavailable {
 				return nil
@@ -37,7 +37,7 @@ func TestHistory(t *testing.T) {
 			return runs
 		}
 		until(t, "both jobs are recorded", func() bool { return len(runs("/v1/runs", "ops")) == 2 })
-		if got := runs("/v1/runs", "alice"); len(got) != 1 || got[0].Job != "train" || got[0].State != accounting.Running || got[0].GPUs != 1 || got[0].Model != "X" {
+		if got := runs("/v1/runs", "alice"); len(got) != 1 || got[0].Job != "train" || got[0].State != palapi.RunRunning || got[0].GPUs != 1 || got[0].Model != "X" {
 			t.Errorf("to a caller who may list one namespace: %+v", got)
 		}
 		if got := runs("/v1/runs?state=complete&state=failed", "ops"); len(got) != 0 {
@@ -54,7 +54,7 @@ func TestHistory(t *testing.T) {
 				t.Errorf("%s: %d %s", path, status, text)
 			}
 		}
-		var usage []accounting.Usage
+		var usage []palapi.Usage
 		if status, text := r.send(http.MethodGet, "/v1/usage?by=namespace,model", "alice", ""); status != http.StatusOK || json.Unmarshal([]byte(text), &usage) != nil || len(usage) != 1 || usage[0].Of[0] != "research" || usage[0].GPUHours <= 0 {
 			t.Errorf("usage: %d %s", status, text)
 		}
@@ -114,7 +114,7 @@ func TestCorruptHistory(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := f.run(openConfig + fmt.Sprintf("history {\n  database = %q\n}\n", file)).ready()
-	var usage []accounting.Usage
+	var usage []palapi.Usage
 	until(t, "running jobs are counted", func() bool {
 		status, text := r.send(http.MethodGet, "/v1/usage?by=namespace", "ops", "")
 		return status == http.StatusOK && json.Unmarshal([]byte(text), &usage) == nil && len(usage) == 1

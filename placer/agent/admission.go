@@ -14,8 +14,8 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/query"
 	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -100,7 +100,7 @@ func (a *Admission) Review(job *api.Job, children bool) Review {
 	}
 	a.patch(&r, job, full)
 	if len(r.Patch) > 0 { // warn only once: when the proxy then calls the endpoint as validator, the job already has its gate
-		r.Warnings = append(r.Warnings, fmt.Sprintf("this job is pending until nomad-pal has chosen its GPUs; see %s", query.ExplainCommand(*full.Namespace, *full.ID)))
+		r.Warnings = append(r.Warnings, fmt.Sprintf("this job is pending until nomad-pal has chosen its GPUs; see %s", palapi.ExplainCommand(*full.Namespace, *full.ID)))
 		r.warn(request.MistypedDevices(full))
 	}
 	return r

@@ -23,6 +23,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/internal/testlog"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
@@ -38,7 +39,7 @@ func TestReload(t *testing.T) {
 		return strings.Contains(r.log.String(), "the new configuration is invalid; keeping the old one")
 	})
 	r.ready()
-	var h Health
+	var h palapi.Health
 	if _, text := r.send(http.MethodGet, "/v1/health", "", ""); json.Unmarshal([]byte(text), &h) != nil || h.WarningCount != 1 || !strings.Contains(strings.Join(r.agent.health(time.Now()).Warnings, ""), "gang_ready_timeout") {
 		t.Errorf("the agent does not report it: %s", text)
 	}
@@ -322,7 +323,7 @@ func TestHealthOf(t *testing.T) {
 	} {
 		var v heartbeat.Vitals
 		c.report(&v)
-		h := withPlacer(Health{Leader: true}, nil, v.Status(), now)
+		h := withPlacer(palapi.Health{Leader: true}, nil, v.Status(), now)
 		if h.Ready != c.ready || !strings.Contains(h.Trouble, c.want) || c.want == "" && h.Trouble != "" {
 			t.Errorf("%s: %+v", c.name, h)
 		}
@@ -354,15 +355,15 @@ func TestHealthHearsHeartbeat(t *testing.T) {
 	denied := errors.New("denied")
 	for _, c := range []struct {
 		name              string
-		is                Health
+		is                palapi.Health
 		silent            bool
 		err               error
 		trouble, warnings int
 	}{
-		{"written", Health{}, false, nil, 0, 0},
-		{"a moment ago", Health{}, false, denied, 0, 1},
-		{"for long", Health{}, true, denied, 1, 0},
-		{"beside other trouble", Health{Trouble: "x"}, true, denied, 1, 0},
+		{"written", palapi.Health{}, false, nil, 0, 0},
+		{"a moment ago", palapi.Health{}, false, denied, 0, 1},
+		{"for long", palapi.Health{}, true, denied, 1, 0},
+		{"beside other trouble", palapi.Health{Trouble: "x"}, true, denied, 1, 0},
 	} {
 		h := c.is
 		hear(&h, c.silent, c.err)

@@ -16,8 +16,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/placer"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/store"
@@ -100,7 +100,7 @@ func (c *caller) listsIn(ctx context.Context, namespace string) (bool, error) {
 
 // sees returns a function that reports whether the caller may see the jobs of a namespace. While
 // Nomad does not answer, the function returns false.
-func (c *caller) sees(ctx context.Context) model.Sees {
+func (c *caller) sees(ctx context.Context) palapi.Sees {
 	return func(namespace string) bool {
 		can, err := c.listsIn(ctx, namespace)
 		return can && err == nil
@@ -115,8 +115,8 @@ func (c *caller) asOperator(ctx context.Context) func() bool {
 
 // visible returns the jobs in namespaces that the caller can list, without the names of jobs in
 // other namespaces.
-func (c *caller) visible(ctx context.Context, jobs []model.JobStatus) ([]model.JobStatus, error) {
-	out := []model.JobStatus{}
+func (c *caller) visible(ctx context.Context, jobs []palapi.JobStatus) ([]palapi.JobStatus, error) {
+	out := []palapi.JobStatus{}
 	for _, j := range jobs {
 		can, err := c.listsIn(ctx, j.Namespace)
 		if err != nil {

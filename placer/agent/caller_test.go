@@ -20,8 +20,8 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/internal/testlog"
 	"github.com/nomad-pal/nomad-pal/placer"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
@@ -93,7 +93,7 @@ func callerWith(t *testing.T, s *server, header, value string) *caller {
 
 func TestVisible(t *testing.T) {
 	s := fakeNomad(t, map[string][]string{"alice": {"research"}, "root": {"*"}, "the-agents-own": {"*"}})
-	jobs := []model.JobStatus{
+	jobs := []palapi.JobStatus{
 		{Namespace: "default", Job: "a"}, {Namespace: "research", Job: "b"}, {Namespace: "default", Job: "c"}, {Namespace: "research", Job: "d"},
 	}
 	for _, c := range []struct {
@@ -110,7 +110,7 @@ func TestVisible(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			asks := callerWith(t, s, c.header, c.value)
 			err := asks.listsSome(t.Context())
-			var seen []model.JobStatus
+			var seen []palapi.JobStatus
 			if err == nil {
 				seen, err = asks.visible(t.Context(), jobs)
 			}

@@ -22,24 +22,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
-	"github.com/nomad-pal/nomad-pal/placer/query"
 	"github.com/nomad-pal/nomad-pal/placer/request"
 )
-
-// ControlRequest is an operator's or author's command about one job.
-type ControlRequest struct {
-	// Why is the reason, for people who later read about the command.
-	Why string `json:"why,omitempty"`
-	// By names the sender if Nomad has no access control. With access control, the agent uses the
-	// token's name instead.
-	By string `json:"by,omitempty"`
-	// Priority replaces the jobspec's priority; 0 restores the jobspec's priority.
-	Priority int `json:"priority,omitempty"`
-}
 
 // controls maps each command to its change of a job's [gang.Control].
 var controls = map[string]func(c *gang.Control, said *gang.Said, priority int){
@@ -68,7 +56,7 @@ func (s *server) serveControl(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	var in ControlRequest
+	var in palapi.ControlRequest
 	done, ok := s.bodies.decode(w, r, &in)
 	if !ok {
 		return
@@ -159,7 +147,7 @@ func (s *server) serveQuarantine(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	var in ControlRequest
+	var in palapi.ControlRequest
 	done, ok := s.bodies.decode(w, r, &in)
 	if !ok {
 		return
@@ -173,7 +161,7 @@ func (s *server) serveQuarantine(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	known := slices.ContainsFunc(snapshot.GPUs(), func(g query.GPU) bool { return attr.GPUOf(g.ID) == id })
+	known := slices.ContainsFunc(snapshot.GPUs(), func(g palapi.GPU) bool { return attr.GPUOf(g.ID) == id })
 	if what == "quarantine" && !known {
 		http.Error(w, fmt.Sprintf("no GPU %q", id), http.StatusNotFound)
 		return
@@ -182,7 +170,7 @@ func (s *server) serveQuarantine(w http.ResponseWriter, r *http.Request) {
 	if what == "lift" {
 		_, err = placer.LiftQuarantine(r.Context(), c.client, id)
 	} else {
-		err = placer.PutInQuarantine(r.Context(), c.client, failure.Longest, in.Why, id)
+		err = placer.PutInQuarantine(r.Context(), c.client, palapi.LongestQuarantine, in.Why, id)
 	}
 	if err != nil {
 		refuse(w, needs(err, string(nomad.WriteVariables)))

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nomad-pal/nomad-pal/placer"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 )
 
 const (
@@ -68,7 +68,7 @@ func (s *server) serveEvents(w http.ResponseWriter, r *http.Request) {
 		if len(events) > 0 {
 			after = events[len(events)-1].ID
 		}
-		mine := func(e placer.Event) (placer.Event, bool) {
+		mine := func(e palapi.Event) (palapi.Event, bool) {
 			e, ok := e.RedactedFor(sees, operates)
 			return e, ok && wanted(e)
 		}
@@ -95,7 +95,7 @@ func (s *server) serveEvents(w http.ResponseWriter, r *http.Request) {
 // tell writes the events that mine accepts. If last is not 0, tell writes only that many of the
 // newest. tell makes no list of them, because the list would stay in memory while a slow client
 // reads.
-func tell(events []placer.Event, last int, mine func(placer.Event) (placer.Event, bool), write func(placer.Event) error) error {
+func tell(events []palapi.Event, last int, mine func(palapi.Event) (palapi.Event, bool), write func(palapi.Event) error) error {
 	from := 0
 	for n := 0; last > 0 && n < last && from < len(events); {
 		from++
@@ -131,9 +131,9 @@ func count(q url.Values, name string) (int, error) {
 }
 
 // eventsWanted returns a filter for the requested kinds, namespace, and job including its runs.
-func eventsWanted(q url.Values) func(placer.Event) bool {
+func eventsWanted(q url.Values) func(palapi.Event) bool {
 	kinds, job, ns := words(q["kind"]), q.Get("job"), q.Get("namespace")
-	return func(e placer.Event) bool {
+	return func(e palapi.Event) bool {
 		return (job == "" || e.Job == job || runOf(e.Job, job)) && (ns == "" || ns == "*" || e.Namespace == ns) &&
 			(len(kinds) == 0 || slices.Contains(kinds, string(e.Kind)))
 	}
@@ -146,10 +146,10 @@ func runOf(id, parent string) bool {
 }
 
 // lines returns a function that writes events, one per line or as server-sent events.
-func lines(w http.ResponseWriter, sent bool) func(placer.Event) error {
+func lines(w http.ResponseWriter, sent bool) func(palapi.Event) error {
 	if sent {
 		w.Header().Set("Content-Type", "text/event-stream")
-		return func(e placer.Event) error {
+		return func(e palapi.Event) error {
 			text, err := json.Marshal(e)
 			if err == nil {
 				_, err = fmt.Fprintf(w, "id: %d\ndata: %s\n\n", e.ID, text)
@@ -159,5 +159,5 @@ func lines(w http.ResponseWriter, sent bool) func(placer.Event) error {
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	enc := json.NewEncoder(w)
-	return func(e placer.Event) error { return enc.Encode(e) }
+	return func(e palapi.Event) error { return enc.Encode(e) }
 }

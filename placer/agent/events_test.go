@@ -12,8 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nomad-pal/nomad-pal/placer"
-	"github.com/nomad-pal/nomad-pal/placer/model"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 )
 
 // Events after a given ID are served, as JSON lines or server-sent events, to callers who may see
@@ -23,11 +22,11 @@ func TestEventsEndpoint(t *testing.T) {
 	f := newFake(t, map[string][]string{"alice": {"research"}})
 	r := f.run(openConfig).ready()
 	log := r.agent.hooks.Events
-	log.Add(placer.Event{Kind: placer.Placed, Namespace: "research", Job: "mine", Text: "gets GPUs", At: time.Unix(0, 0).UTC()})
-	log.Add(placer.Event{Kind: placer.Placed, Namespace: "default", Job: "hers", Text: "gets GPUs"})
-	log.Add(placer.Event{Kind: placer.Quarantined, GPUs: []string{"GPU-1"}, Text: "is quarantined"})
-	log.Add(placer.Event{Kind: placer.Stopped, Namespace: "research", Job: "other", ForJob: "default/hers", Text: "is stopped"})
-	log.Add(placer.Event{Kind: placer.Placed, Namespace: "default", Job: "sweep/dispatch-1-a", Text: "gets GPUs"})
+	log.Add(palapi.Event{Kind: palapi.EventPlaced, Namespace: "research", Job: "mine", Text: "gets GPUs", At: time.Unix(0, 0).UTC()})
+	log.Add(palapi.Event{Kind: palapi.EventPlaced, Namespace: "default", Job: "hers", Text: "gets GPUs"})
+	log.Add(palapi.Event{Kind: palapi.EventQuarantined, GPUs: []string{"GPU-1"}, Text: "is quarantined"})
+	log.Add(palapi.Event{Kind: palapi.EventStopped, Namespace: "research", Job: "other", ForJob: "default/hers", Text: "is stopped"})
+	log.Add(palapi.Event{Kind: palapi.EventPlaced, Namespace: "default", Job: "sweep/dispatch-1-a", Text: "gets GPUs"})
 	get := func(path, token string, headers ...string) string {
 		t.Helper()
 		status, text := r.send(http.MethodGet, path, token, "", headers...)
@@ -41,7 +40,7 @@ func TestEventsEndpoint(t *testing.T) {
 		t.Errorf("to an operator:\n%s", all)
 	}
 	his := get("/v1/events", "alice")
-	if strings.Count(his, "\n") != 2 || strings.Contains(his, "hers") || strings.Contains(his, "GPU-1") || !strings.Contains(his, model.Unseen) {
+	if strings.Count(his, "\n") != 2 || strings.Contains(his, "hers") || strings.Contains(his, "GPU-1") || !strings.Contains(his, palapi.Unseen) {
 		t.Errorf("to alice:\n%s", his)
 	}
 	if one := get("/v1/events?job=mine", agentsToken); strings.Count(one, "\n") != 1 || !strings.Contains(one, `"mine"`) {
@@ -53,7 +52,7 @@ func TestEventsEndpoint(t *testing.T) {
 	if some := get("/v1/events?namespace=default", agentsToken); strings.Count(some, "\n") != 2 || !strings.Contains(some, `"hers"`) {
 		t.Errorf("of a namespace:\n%s", some)
 	}
-	if some := get("/v1/events?kind="+string(placer.Quarantined), agentsToken); strings.Count(some, "\n") != 1 || !strings.Contains(some, "GPU-1") {
+	if some := get("/v1/events?kind="+string(palapi.EventQuarantined), agentsToken); strings.Count(some, "\n") != 1 || !strings.Contains(some, "GPU-1") {
 		t.Errorf("of a kind:\n%s", some)
 	}
 	if all := strings.SplitAfter(strings.TrimSpace(all), "\n"); len(all) > 2 {
@@ -65,7 +64,7 @@ func TestEventsEndpoint(t *testing.T) {
 		t.Errorf("the last none: %d", status)
 	}
 	es, _ := log.After(0)
-	kinds := fmt.Sprintf("/v1/events?kind=%s,%s", es[0].Kind, placer.Quarantined)
+	kinds := fmt.Sprintf("/v1/events?kind=%s,%s", es[0].Kind, palapi.EventQuarantined)
 	if two := get(kinds, agentsToken); !strings.Contains(two, "GPU-1") || !strings.Contains(two, string(es[0].Kind)) {
 		t.Errorf("of two kinds:\n%s", two)
 	}
@@ -98,7 +97,7 @@ func TestEventsFollow(t *testing.T) {
 	ended := make(chan bool)
 	go func() { s.serveEvents(w, req); close(ended) }()
 	<-w.flushed
-	r.agent.hooks.Events.Add(placer.Event{Kind: placer.Placed, Namespace: "default", Job: "late", Text: "gets GPUs"})
+	r.agent.hooks.Events.Add(palapi.Event{Kind: palapi.EventPlaced, Namespace: "default", Job: "late", Text: "gets GPUs"})
 	until(t, "the follower gets the event", func() bool {
 		select {
 		case text := <-w.flushed:

@@ -12,29 +12,9 @@ import (
 	"strings"
 	"time"
 
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 )
-
-// Health is the answer to /v1/health. The HTTP status is 200 if the agent works or stands by,
-// otherwise 503.
-type Health struct {
-	// Leader is set if this agent is the active one. Ready is set if this agent has read the
-	// cluster.
-	Leader bool `json:"leader"`
-	Ready  bool `json:"ready"`
-	// Trouble is why the agent does not work. LastError is the agent's last error while the agent
-	// is in trouble; only operators see it.
-	Trouble   string    `json:"trouble,omitempty"`
-	LastError string    `json:"last_error,omitempty"`
-	At        time.Time `json:"last_cycle,omitzero"`
-	// Warnings are problems of the agent, of Nomad and of its nodes, and failures of the placer
-	// that do not stop it from placing. Warnings can name nodes and jobs of any namespace, so only
-	// operators see them. Other callers see only how many warnings there are.
-	Warnings     []string `json:"warnings,omitempty"`
-	WarningCount int      `json:"warning_count,omitempty"`
-	// Configuration lists configuration keys that no longer have an effect.
-	Configuration []string `json:"configuration,omitempty"`
-}
 
 // warningsTimeout is the time limit for the check whether the caller is an operator. The answer
 // about the agent's health must not wait for Nomad.
@@ -58,9 +38,9 @@ func (s *server) serveHealth(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, status, h)
 }
 
-func (a *Agent) health(now time.Time) Health {
+func (a *Agent) health(now time.Time) palapi.Health {
 	p := a.current.Load()
-	h := Health{Leader: a.leads.Load(), Warnings: a.warnings.All(now)}
+	h := palapi.Health{Leader: a.leads.Load(), Warnings: a.warnings.All(now)}
 	h.WarningCount = len(h.Warnings)
 	if p == nil {
 		if failed := a.lockError.Load(); failed != nil && *failed != "" {
@@ -101,7 +81,7 @@ func (a *Agent) untilHung(ctx context.Context) error {
 
 // If the agent could not write its heartbeat, hear sets Trouble or adds a warning. silent is true
 // if the heartbeat has been missing for so long that commands report that no placer is active.
-func hear(h *Health, silent bool, err error) {
+func hear(h *palapi.Health, silent bool, err error) {
 	switch {
 	case err == nil || h.Trouble != "":
 	case silent:
@@ -113,7 +93,7 @@ func hear(h *Health, silent bool, err error) {
 }
 
 // withPlacer adds the health and the warnings of the placer.
-func withPlacer(h Health, warnings []string, v heartbeat.VitalSigns, now time.Time) Health {
+func withPlacer(h palapi.Health, warnings []string, v heartbeat.VitalSigns, now time.Time) palapi.Health {
 	h.At, h.Ready = v.LastCycle, !v.LastCycle.IsZero()
 	if h.Trouble = v.Trouble(now); h.Trouble != "" {
 		h.LastError = v.LastError

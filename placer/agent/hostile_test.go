@@ -17,8 +17,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/nomad-pal/nomad-pal/placer"
-	"github.com/nomad-pal/nomad-pal/placer/failure"
-	"github.com/nomad-pal/nomad-pal/placer/model"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 )
 
 const openConfig = "http {\n  bind_port = 0\n}\nadmission {\n}\n"
@@ -197,7 +196,7 @@ func TestOtherNamespacesAreNotNamed(t *testing.T) {
 	if status != http.StatusOK || !strings.Contains(text, `"state": "waiting"`) || strings.Contains(text, "secret") {
 		t.Errorf("plan as alice: status %d: %s", status, text)
 	}
-	if _, text := r.send(http.MethodGet, "/v1/gpus", "alice", ""); !strings.Contains(text, model.Unseen) {
+	if _, text := r.send(http.MethodGet, "/v1/gpus", "alice", ""); !strings.Contains(text, palapi.Unseen) {
 		t.Errorf("the GPU is shown as free: %s", text)
 	}
 }
@@ -214,7 +213,7 @@ func TestStoredFailures(t *testing.T) {
 	for token, want := range map[string][]string{agentsToken: {"secret", "mine"}, "alice": {"mine"}} {
 		var got []string
 		status, text := r.send(http.MethodGet, "/v1/failures", token, "")
-		var failures []failure.Failure
+		var failures []palapi.Failure
 		if err := json.Unmarshal([]byte(text), &failures); err != nil || status != http.StatusOK {
 			t.Fatalf("as %s: status %d: %s", token, status, text)
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/placer/accounting"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/live"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
@@ -72,7 +73,7 @@ func (i *idleGPUs) next(held []query.Held, now time.Time) (nodes []string) {
 
 // heard records the answers of polled nodes. A GPU of a polled node counts as not idle unless the
 // node's answer shows that it is idle. heard changes no GPUs of other nodes.
-func (i *idleGPUs) heard(held []query.Held, nodes []string, uses map[string]live.Use, now time.Time) {
+func (i *idleGPUs) heard(held []query.Held, nodes []string, uses map[string]palapi.Load, now time.Time) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.asked == nil {
@@ -156,7 +157,7 @@ func (i *idleGPUs) booked(all []accounting.IdleGPU) {
 
 // of returns the time since which a held GPU has been idle; zero if the GPU has been idle for less
 // than [idleAfter].
-func (i *idleGPUs) of(g query.GPU, now time.Time) time.Time {
+func (i *idleGPUs) of(g palapi.GPU, now time.Time) time.Time {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if was := i.since[g.ID]; was.job != "" && was.job == g.Job && now.Sub(was.at) >= idleAfter {

@@ -17,8 +17,8 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/placer/accounting"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/ledger"
 	"github.com/nomad-pal/nomad-pal/placer/live"
 	"github.com/nomad-pal/nomad-pal/placer/model"
@@ -31,15 +31,15 @@ import (
 func TestIdleGPUs(t *testing.T) {
 	var i idleGPUs
 	begin := time.Unix(1e9, 0)
-	percent := func(n int64) live.Use { return live.Use{Utilization: &n} }
+	percent := func(n int64) palapi.Load { return palapi.Load{Utilization: &n} }
 	held := []query.Held{{ID: "a", NodeID: "n1", Job: "d/x"}, {ID: "b", NodeID: "n1", Job: "d/x"}, {ID: "c", NodeID: "n2", Job: "d/y"}}
-	look := func(minute int, held []query.Held, uses map[string]live.Use, nodes ...string) {
+	look := func(minute int, held []query.Held, uses map[string]palapi.Load, nodes ...string) {
 		i.heard(held, nodes, uses, begin.Add(time.Duration(minute)*time.Minute))
 	}
 	idle := func(minute int) (ids string) {
 		now := begin.Add(time.Duration(minute) * time.Minute)
 		for _, g := range held {
-			if since := i.of(query.GPU{ID: g.ID, Job: g.Job}, now); !since.IsZero() {
+			if since := i.of(palapi.GPU{ID: g.ID, Job: g.Job}, now); !since.IsZero() {
 				ids += fmt.Sprintf("%s+%.0f ", g.ID, since.Sub(begin).Minutes())
 			}
 		}
@@ -48,9 +48,9 @@ func TestIdleGPUs(t *testing.T) {
 		}
 		return strings.TrimSpace(ids)
 	}
-	none := map[string]live.Use{"a": percent(0), "b": percent(0), "c": percent(0)}
+	none := map[string]palapi.Load{"a": percent(0), "b": percent(0), "c": percent(0)}
 	look(0, held, none, "n1", "n2")
-	look(5, held, map[string]live.Use{"a": percent(0), "b": percent(3)}, "n1")
+	look(5, held, map[string]palapi.Load{"a": percent(0), "b": percent(3)}, "n1")
 	look(14, held, none, "n1")
 	for minute, want := range map[int]string{14: "", 15: "a+0 c+0", 29: "a+0 b+14 c+0"} {
 		if got := idle(minute); got != want {
@@ -136,7 +136,7 @@ func TestIdleTimeIsBooked(t *testing.T) {
 	begin, zero, busy := time.Unix(1e9, 0), int64(0), int64(50)
 	held := []query.Held{{ID: "a", NodeID: "n", Job: "d/x"}, {ID: "b", NodeID: "n", Job: "d/x"}}
 	look := func(minute int, a, b *int64) {
-		i.heard(held, []string{"n"}, map[string]live.Use{"a": {Utilization: a}, "b": {Utilization: b}}, begin.Add(time.Duration(minute)*time.Minute))
+		i.heard(held, []string{"n"}, map[string]palapi.Load{"a": {Utilization: a}, "b": {Utilization: b}}, begin.Add(time.Duration(minute)*time.Minute))
 	}
 	is := func(when, want string) []accounting.IdleGPU {
 		t.Helper()
@@ -183,18 +183,18 @@ func TestIdleTimeReachesTheHistory(t *testing.T) {
 	defer db.Close()
 	k := &bookkeeper{agent: &Agent{}, db: db, recorder: accounting.NewRecorder(nil, nil, 0)}
 	k.agent.idle.keep()
-	picture := query.New(m, nil, heartbeat.Activity{Working: true})
+	picture := query.New(m, nil, palapi.Activity{Working: true})
 	away, leave := context.WithCancel(t.Context())
 	leave()
 	zero, busy := int64(0), int64(50)
 	failed := 0
 	for minute := range 80 { // a is idle from 0 to 65, b from 40 to 50, too short
-		uses := map[string]live.Use{"a": {Utilization: &zero}, "b": {Utilization: &busy}}
+		uses := map[string]palapi.Load{"a": {Utilization: &zero}, "b": {Utilization: &busy}}
 		if minute > 65 {
-			uses["a"] = live.Use{Utilization: &busy}
+			uses["a"] = palapi.Load{Utilization: &busy}
 		}
 		if minute >= 40 && minute <= 50 {
-			uses["b"] = live.Use{Utilization: &zero}
+			uses["b"] = palapi.Load{Utilization: &zero}
 		}
 		m.Time = at(minute)
 		k.agent.idle.heard([]query.Held{{ID: "a", NodeID: "n", Job: "d/x"}, {ID: "b", NodeID: "n", Job: "d/x"}}, []string{"n"}, uses, at(minute))
@@ -229,7 +229,7 @@ func TestIdleStartsAgain(t *testing.T) {
 	none := int64(0)
 	hear := func(minute int) (now time.Time) {
 		now = begin.Add(time.Duration(minute) * time.Minute)
-		i.heard([]query.Held{{ID: "a", NodeID: "n", Job: "d/x"}}, []string{"n"}, map[string]live.Use{"a": {Utilization: &none}}, now)
+		i.heard([]query.Held{{ID: "a", NodeID: "n", Job: "d/x"}}, []string{"n"}, map[string]palapi.Load{"a": {Utilization: &none}}, now)
 		return now
 	}
 	hear(0)
@@ -238,7 +238,7 @@ func TestIdleStartsAgain(t *testing.T) {
 	end()
 	a.watchIdle(ended, nil) // begins when the agent becomes active, and ends at once
 	now := hear(60)
-	if since := i.of(query.GPU{ID: "a", Job: "d/x"}, now); !since.IsZero() {
+	if since := i.of(palapi.GPU{ID: "a", Job: "d/x"}, now); !since.IsZero() {
 		t.Errorf("idle since %v, although the agent became active just now", since)
 	}
 	if got := i.unbooked(); len(got) != 1 || got[0].To.Sub(got[0].From) != 20*time.Minute {
@@ -251,9 +251,9 @@ func TestIdleParts(t *testing.T) {
 	var i idleGPUs
 	begin, zero := time.Unix(1e9, 0), int64(0)
 	for _, minute := range []time.Duration{0, 20} {
-		i.heard([]query.Held{{ID: "GPU-1::1", NodeID: "n", Job: "d/x"}}, []string{"n"}, map[string]live.Use{"GPU-1": {Utilization: &zero}}, begin.Add(minute*time.Minute))
+		i.heard([]query.Held{{ID: "GPU-1::1", NodeID: "n", Job: "d/x"}}, []string{"n"}, map[string]palapi.Load{"GPU-1": {Utilization: &zero}}, begin.Add(minute*time.Minute))
 	}
-	if since := i.of(query.GPU{ID: "GPU-1::1", Job: "d/x"}, begin.Add(20*time.Minute)); !since.Equal(begin) {
+	if since := i.of(palapi.GPU{ID: "GPU-1::1", Job: "d/x"}, begin.Add(20*time.Minute)); !since.Equal(begin) {
 		t.Errorf("idle since %v, want %v", since, begin)
 	}
 }

@@ -13,9 +13,8 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
-	"github.com/nomad-pal/nomad-pal/placer/gang"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/meter"
-	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
 // Metrics is the answer to /v1/metrics. Metrics names no job, node, GPU, namespace or user, so it
@@ -29,8 +28,8 @@ type Metrics struct {
 	Idle      int     `json:"gpus_held_idle" help:"Allocated GPUs that have been idle for 15 minutes: their utilization was 0 at each reading, once a minute."`
 	// InTrouble counts unhealthy and quarantined GPUs, which are not chosen, and degraded GPUs,
 	// which are chosen last.
-	InTrouble model.GPUsInTrouble `json:"gpus_in_trouble"`
-	Outliers  map[string]float64  `json:"gpus_outliers" label:"app_class" help:"GPUs whose PM score for an application class is above the outlier_threshold."`
+	InTrouble palapi.GPUsInTrouble `json:"gpus_in_trouble"`
+	Outliers  map[string]float64   `json:"gpus_outliers" label:"app_class" help:"GPUs whose PM score for an application class is above the outlier_threshold."`
 	// Keys of Speeds and Rates are device group and application class, separated by a comma.
 	Speeds map[string]float64 `json:"gpus_model_speed" label:"device,app_class" help:"Measured rate of a GPU model's median GPU for an application class, relative to the cluster's fastest model."`
 	Rates  map[string]float64 `json:"gpus_model_rate" label:"device,app_class" help:"Measured rate of a GPU model's median GPU for an application class: TFLOP/s for A and B, GB/s for C, Gload/s (10⁹ gathers a second) for D."`
@@ -38,13 +37,13 @@ type Metrics struct {
 	// predictions.
 	Slowdown map[string]float64 `json:"gpus_predicted_slowdown" label:"placement" help:"Mean predicted slowdown of running gangs, weighted by GPUs: on the GPUs that the placer chose (chosen), and on the GPUs that packed placement would have chosen (packed). The slowdown of a gang on median GPUs of one node is 1."`
 	// PredictedGPUs is the number of GPUs of the gangs in Slowdown.
-	PredictedGPUs int                `json:"gpus_predicted" help:"GPUs of the gangs that are included in gpus_predicted_slowdown."`
-	Jobs          map[gang.State]int `json:"jobs" label:"state" help:"Jobs with GPUs by state (docs/design/concepts.md)."`
-	Refused       int                `json:"jobs_refused" help:"Jobs that cannot start now: rejected, unschedulable or failed."`
-	Requested     float64            `json:"gpus_requested" help:"GPUs that waiting jobs request. Jobs that are rejected, unschedulable or failed do not count."`
-	LongestWait   float64            `json:"longest_wait_seconds" help:"Longest time that a job in the queue has waited since it was submitted or last stopped. 0 if no job waits."`
-	StopsLost     float64            `json:"preemption_lost_gpu_seconds_total" help:"GPU seconds that gangs lost because they were stopped for other gangs: restart_cost and, with pal_checkpoint, the work since the last checkpoint."`
-	StopsWon      float64            `json:"preemption_saved_wait_seconds_total" help:"Seconds by which gangs got GPUs sooner because other gangs were stopped for them. This assumes that the stopped gangs would have run as long as expected."`
+	PredictedGPUs int                  `json:"gpus_predicted" help:"GPUs of the gangs that are included in gpus_predicted_slowdown."`
+	Jobs          map[palapi.State]int `json:"jobs" label:"state" help:"Jobs with GPUs by state (docs/design/concepts.md)."`
+	Refused       int                  `json:"jobs_refused" help:"Jobs that cannot start now: rejected, unschedulable or failed."`
+	Requested     float64              `json:"gpus_requested" help:"GPUs that waiting jobs request. Jobs that are rejected, unschedulable or failed do not count."`
+	LongestWait   float64              `json:"longest_wait_seconds" help:"Longest time that a job in the queue has waited since it was submitted or last stopped. 0 if no job waits."`
+	StopsLost     float64              `json:"preemption_lost_gpu_seconds_total" help:"GPU seconds that gangs lost because they were stopped for other gangs: restart_cost and, with pal_checkpoint, the work since the last checkpoint."`
+	StopsWon      float64              `json:"preemption_saved_wait_seconds_total" help:"Seconds by which gangs got GPUs sooner because other gangs were stopped for them. This assumes that the stopped gangs would have run as long as expected."`
 	// CycleAge stays at about a second unless the placer's loop hangs, because even an idle loop
 	// signals once a second.
 	CycleAge        float64 `json:"cycle_age_seconds" help:"Time since the placer's loop last signaled that it works; -1 before the first signal."`
@@ -59,8 +58,8 @@ type Metrics struct {
 
 // metrics returns the agent's current metrics.
 func (a *Agent) metrics(now time.Time) Metrics {
-	m := Metrics{Jobs: map[gang.State]int{}, Outliers: map[string]float64{}, Slowdown: map[string]float64{}, Speeds: map[string]float64{}, Rates: map[string]float64{}, CycleAge: -1, APIPanics: a.panics.Load(), Goroutines: runtime.NumGoroutine()}
-	for _, state := range gang.States() {
+	m := Metrics{Jobs: map[palapi.State]int{}, Outliers: map[string]float64{}, Slowdown: map[string]float64{}, Speeds: map[string]float64{}, Rates: map[string]float64{}, CycleAge: -1, APIPanics: a.panics.Load(), Goroutines: runtime.NumGoroutine()}
+	for _, state := range palapi.States() {
 		if state.Ours() {
 			m.Jobs[state] = 0
 		}
@@ -97,9 +96,9 @@ func (a *Agent) metrics(now time.Time) Metrics {
 	for _, j := range st.Jobs {
 		m.Jobs[j.State]++
 		switch j.State {
-		case gang.Waiting, gang.Committing, gang.Completing:
+		case palapi.Waiting, palapi.Committing, palapi.Completing:
 			m.Requested = reason.Rounded(m.Requested + j.Amount(j.GPUs))
-		case gang.Rejected, gang.Unschedulable, gang.Failed:
+		case palapi.Rejected, palapi.Unschedulable, palapi.Failed:
 			m.Refused++
 		}
 	}

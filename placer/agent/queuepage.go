@@ -14,35 +14,23 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
-	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/model"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 )
 
 // queuePageLimit is the maximum number of jobs on one page.
 const queuePageLimit = 200
 
-// QueuePage is a page of the list of jobs. Total and States count all jobs that the caller may see.
-// Matching counts the entries that match the filter. GPUs counts the GPUs that the matching jobs
-// hold or request. Without a search text, an array is one entry: see [model.ByArray].
-type QueuePage struct {
-	Total    int                `json:"total"`
-	Matching int                `json:"matching"`
-	GPUs     float64            `json:"gpus"`
-	States   map[gang.State]int `json:"states"`
-	Jobs     []model.JobStatus  `json:"jobs"`
-}
-
 // queueOrders has the sort orders of a page, each as an ascending order. In ascending order, jobs
 // without a position, or without an expected start, come last.
-var queueOrders = map[string]func(a, b model.JobStatus) int{
-	"position":  func(a, b model.JobStatus) int { return last(a.Position == 0, b.Position == 0, a.Position-b.Position) },
-	"job":       func(a, b model.JobStatus) int { return 0 }, // each order sorts equal jobs by name
-	"state":     func(a, b model.JobStatus) int { return cmp.Compare(a.State, b.State) },
-	"gpus":      func(a, b model.JobStatus) int { return a.GPUs - b.GPUs },
-	"class":     func(a, b model.JobStatus) int { return cmp.Compare(a.Class, b.Class) },
-	"user":      func(a, b model.JobStatus) int { return cmp.Compare(a.User, b.User) },
-	"submitted": func(a, b model.JobStatus) int { return a.Submitted.Compare(b.Submitted) },
-	"start": func(a, b model.JobStatus) int {
+var queueOrders = map[string]func(a, b palapi.JobStatus) int{
+	"position":  func(a, b palapi.JobStatus) int { return last(a.Position == 0, b.Position == 0, a.Position-b.Position) },
+	"job":       func(a, b palapi.JobStatus) int { return 0 }, // each order sorts equal jobs by name
+	"state":     func(a, b palapi.JobStatus) int { return cmp.Compare(a.State, b.State) },
+	"gpus":      func(a, b palapi.JobStatus) int { return a.GPUs - b.GPUs },
+	"class":     func(a, b palapi.JobStatus) int { return cmp.Compare(a.Class, b.Class) },
+	"user":      func(a, b palapi.JobStatus) int { return cmp.Compare(a.User, b.User) },
+	"submitted": func(a, b palapi.JobStatus) int { return a.Submitted.Compare(b.Submitted) },
+	"start": func(a, b palapi.JobStatus) int {
 		return last(a.StartFrom.IsZero(), b.StartFrom.IsZero(), a.StartFrom.Compare(b.StartFrom))
 	},
 }
@@ -74,8 +62,8 @@ func (s *server) serveQueuePage(w http.ResponseWriter, r *http.Request) {
 type queueQuery struct {
 	offset, limit int
 	search, class string
-	states        []gang.State // if empty, all states
-	order         func(a, b model.JobStatus) int
+	states        []palapi.State // if empty, all states
+	order         func(a, b palapi.JobStatus) int
 }
 
 // commaList lists the allowed values of a parameter or key.
@@ -103,10 +91,10 @@ func newQueueQuery(v url.Values) (q queueQuery, err error) {
 		search: strings.ToLower(v.Get("search")), class: v.Get("class"),
 	}
 	for _, state := range words(v["state"]) {
-		if states := gang.States(); !slices.Contains(states, gang.State(state)) {
+		if states := palapi.States(); !slices.Contains(states, palapi.State(state)) {
 			return q, fmt.Errorf("state=%q is none of %s", state, commaList(states))
 		}
-		q.states = append(q.states, gang.State(state))
+		q.states = append(q.states, palapi.State(state))
 	}
 	if class, e := pal.ParseAppClass(q.class); e == nil {
 		q.class = string(class)
@@ -118,12 +106,12 @@ func newQueueQuery(v url.Values) (q queueQuery, err error) {
 	if !ok {
 		return q, fmt.Errorf("sort=%q is none of position, job, state, gpus, class, user, submitted, start", sort)
 	}
-	q.order = func(a, b model.JobStatus) int {
+	q.order = func(a, b palapi.JobStatus) int {
 		return cmp.Or(by(a, b), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Job, b.Job))
 	}
 	if v.Get("order") == "desc" {
 		up := q.order
-		q.order = func(a, b model.JobStatus) int { return up(b, a) }
+		q.order = func(a, b palapi.JobStatus) int { return up(b, a) }
 	}
 	return q, err
 }
@@ -134,13 +122,13 @@ func words(values []string) []string {
 	return strings.FieldsFunc(strings.Join(values, ","), func(r rune) bool { return r == ',' })
 }
 
-func (q queueQuery) page(jobs []model.JobStatus) QueuePage {
-	p := QueuePage{Total: len(jobs), States: map[gang.State]int{}}
+func (q queueQuery) page(jobs []palapi.JobStatus) palapi.QueuePage {
+	p := palapi.QueuePage{Total: len(jobs), States: map[palapi.State]int{}}
 	for _, j := range jobs {
 		p.States[j.State]++
 	}
 	all := jobs
-	jobs = slices.DeleteFunc(slices.Clone(jobs), func(j model.JobStatus) bool {
+	jobs = slices.DeleteFunc(slices.Clone(jobs), func(j palapi.JobStatus) bool {
 		return len(q.states) > 0 && !slices.Contains(q.states, j.State) || q.class != "" && j.Class != q.class ||
 			!strings.Contains(strings.ToLower(j.Namespace+"/"+j.Job), q.search)
 	})
@@ -150,7 +138,7 @@ func (q queueQuery) page(jobs []model.JobStatus) QueuePage {
 	p.GPUs = reason.Rounded(p.GPUs)
 	slices.SortFunc(jobs, q.order)
 	if q.search == "" {
-		jobs = model.ByArray(jobs, all)
+		jobs = palapi.ByArray(jobs, all)
 	}
 	from := min(q.offset, len(jobs))
 	p.Matching, p.Jobs = len(jobs), jobs[from:min(from+q.limit, len(jobs))]

@@ -13,8 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/model"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 )
 
 // TestWholeQueries: a query that cannot be parsed is refused. net/http would drop the filter.
@@ -31,12 +30,12 @@ func TestWholeQueries(t *testing.T) {
 
 func TestQueuePage(t *testing.T) {
 	at := func(n int) time.Time { return time.Unix(int64(n), 0) }
-	jobs := func() []model.JobStatus {
-		return []model.JobStatus{
-			{Namespace: "default", Job: "runs", User: "ann", State: gang.Running, GPUs: 8, Class: "A", Submitted: at(1)},
-			{Namespace: "default", Job: "second", State: gang.Waiting, Position: 2, GPUs: 2, Class: "B", Submitted: at(3), StartFrom: at(10)},
-			{Namespace: "research", Job: "First", State: gang.Waiting, Position: 1, GPUs: 4, Class: "A", Submitted: at(2), StartFrom: at(20)},
-			{Namespace: "default", Job: "never", State: gang.Unschedulable, GPUs: 99, Class: "B", Submitted: at(4)},
+	jobs := func() []palapi.JobStatus {
+		return []palapi.JobStatus{
+			{Namespace: "default", Job: "runs", User: "ann", State: palapi.Running, GPUs: 8, Class: "A", Submitted: at(1)},
+			{Namespace: "default", Job: "second", State: palapi.Waiting, Position: 2, GPUs: 2, Class: "B", Submitted: at(3), StartFrom: at(10)},
+			{Namespace: "research", Job: "First", State: palapi.Waiting, Position: 1, GPUs: 4, Class: "A", Submitted: at(2), StartFrom: at(20)},
+			{Namespace: "default", Job: "never", State: palapi.Unschedulable, GPUs: 99, Class: "B", Submitted: at(4)},
 		}
 	}
 	for ask, want := range map[string]string{
@@ -71,7 +70,7 @@ func TestQueuePage(t *testing.T) {
 		if d := cmp.Diff(want, strings.Join(names, " ")); d != "" {
 			t.Errorf("%s (-want +got):\n%s", ask, d)
 		}
-		if p.Total != 4 || p.States[gang.Waiting] != 2 {
+		if p.Total != 4 || p.States[palapi.Waiting] != 2 {
 			t.Errorf("%s: %d jobs, %v", ask, p.Total, p.States)
 		}
 	}
@@ -93,11 +92,11 @@ func TestQueuePage(t *testing.T) {
 
 // The runs of an array are shown as one entry, unless a search matches a part of their names.
 func TestQueuePageOfArray(t *testing.T) {
-	jobs := []model.JobStatus{
-		{Namespace: "default", Job: "a", State: gang.Template, Runs: &model.Runs{Waiting: 2}},
-		{Namespace: "default", Job: "a/1", Parent: "a", State: gang.Waiting, Position: 1, GPUs: 2},
-		{Namespace: "default", Job: "a/2", Parent: "a", State: gang.Waiting, Position: 3, GPUs: 2},
-		{Namespace: "default", Job: "b", State: gang.Waiting, Position: 2, GPUs: 1},
+	jobs := []palapi.JobStatus{
+		{Namespace: "default", Job: "a", State: palapi.Template, Runs: &palapi.Runs{Waiting: 2}},
+		{Namespace: "default", Job: "a/1", Parent: "a", State: palapi.Waiting, Position: 1, GPUs: 2},
+		{Namespace: "default", Job: "a/2", Parent: "a", State: palapi.Waiting, Position: 3, GPUs: 2},
+		{Namespace: "default", Job: "b", State: palapi.Waiting, Position: 2, GPUs: 1},
 	}
 	for ask, want := range map[string]string{"": "a b", "state=waiting": "a b", "search=a/": "a/1 a/2", "sort=gpus": "a b"} {
 		v, _ := url.ParseQuery(ask)

@@ -14,10 +14,8 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/placer"
-	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/model"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
-	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 const (
@@ -28,45 +26,21 @@ const (
 	samplesKept = 24 * 60 // one day
 )
 
-// Sample is the state of the cluster at one time. Sample must contain no names, because /v1/history
-// needs no token.
-type Sample struct {
-	At        time.Time `json:"at"`
-	GPUs      float64   `json:"gpus"`
-	Free      float64   `json:"free"`
-	Allocated float64   `json:"allocated"`
-	Waiting   int       `json:"waiting"`
-	Running   int       `json:"running"`
-	Requested float64   `json:"requested"` // GPUs that waiting jobs request
-	Placed    int       `json:"placed"`    // gangs placed since the previous sample
-	// Unhealthy, Quarantined and Degraded count GPUs. Outliers counts GPUs by application class.
-	Unhealthy   float64            `json:"unhealthy,omitempty"`
-	Quarantined float64            `json:"quarantined,omitempty"`
-	Degraded    float64            `json:"degraded,omitempty"`
-	Outliers    map[string]float64 `json:"outliers,omitempty"`
-	Refused     int                `json:"refused,omitempty"` // jobs that cannot start now
-	// Chosen and Packed are the mean predicted slowdowns of running gangs. SlowdownGPUs is the
-	// number of GPUs of these gangs.
-	Chosen       float64 `json:"slowdown_chosen,omitempty"`
-	Packed       float64 `json:"slowdown_packed,omitempty"`
-	SlowdownGPUs int     `json:"slowdown_gpus,omitempty"`
-}
-
 // samples keeps one day of samples in memory, about 300 bytes each.
 type samples struct {
 	mu      sync.Mutex
-	kept    []Sample // oldest first
-	counted uint64   // ID of the last event that is counted in a sample
+	kept    []palapi.Sample // oldest first
+	counted uint64          // ID of the last event that is counted in a sample
 }
 
 // add appends a sample, and counts in it the gangs placed since the previous sample, even if the
 // agent lost the lock or reloaded its configuration in between.
-func (h *samples) add(s Sample, events *placer.EventLog) {
+func (h *samples) add(s palapi.Sample, events *placer.EventLog) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	since, _ := events.After(h.counted)
 	for _, e := range since {
-		if h.counted = e.ID; e.Kind == placer.Placed {
+		if h.counted = e.ID; e.Kind == palapi.EventPlaced {
 			s.Placed++
 		}
 	}
@@ -77,12 +51,12 @@ func (h *samples) add(s Sample, events *placer.EventLog) {
 }
 
 // after returns the samples taken after t, or all samples if t is zero.
-func (h *samples) after(t time.Time) []Sample {
+func (h *samples) after(t time.Time) []palapi.Sample {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	from := slices.IndexFunc(h.kept, func(s Sample) bool { return t.IsZero() || s.At.After(t) })
+	from := slices.IndexFunc(h.kept, func(s palapi.Sample) bool { return t.IsZero() || s.At.After(t) })
 	if from < 0 {
-		return []Sample{}
+		return []palapi.Sample{}
 	}
 	return slices.Clone(h.kept[from:])
 }
@@ -110,10 +84,10 @@ func (a *Agent) remember(ctx context.Context, client *nomad.Client) {
 
 // sampleOf converts metrics to a sample; ok is false while the placer has not read the cluster, or
 // if the cluster has no GPU.
-func sampleOf(m Metrics, now time.Time) (s Sample, ok bool) {
-	s = Sample{
+func sampleOf(m Metrics, now time.Time) (s palapi.Sample, ok bool) {
+	s = palapi.Sample{
 		At: now.UTC(), GPUs: m.GPUs, Free: m.Free, Allocated: m.Allocated,
-		Waiting: m.Jobs[gang.Waiting], Running: m.Jobs[gang.Running], Requested: m.Requested,
+		Waiting: m.Jobs[palapi.Waiting], Running: m.Jobs[palapi.Running], Requested: m.Requested,
 		Unhealthy: m.InTrouble.Unhealthy, Quarantined: m.InTrouble.Quarantined,
 		Degraded: m.InTrouble.Degraded, Outliers: maps.Clone(m.Outliers), Refused: m.Refused,
 		Chosen: m.Slowdown["chosen"], Packed: m.Slowdown["packed"], SlowdownGPUs: m.PredictedGPUs,
@@ -138,31 +112,22 @@ func (s *server) serveSamples(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, s.agent.samples.after(after))
 }
 
-// Use is a period in which a job held GPUs. To is zero if the job still holds the GPUs.
-type Use struct {
-	Namespace string    `json:"namespace"`
-	Job       string    `json:"job"`
-	GPUs      []string  `json:"gpus"`
-	From      time.Time `json:"from"`
-	To        time.Time `json:"to,omitzero"`
-}
-
 // uses returns the periods in which jobs held GPUs, according to the placer's events, oldest first.
-func uses(events []placer.Event) []Use {
-	var out []Use
+func uses(events []palapi.Event) []palapi.Use {
+	var out []palapi.Use
 	open := map[[2]string]int{}
 	for _, e := range events {
 		k := [2]string{e.Namespace, e.Job}
 		switch e.Kind {
-		case placer.Placed, placer.Moved, placer.Resized, placer.Requeued, placer.LostMembers, placer.GivenUp, placer.Finished, placer.Refused:
+		case palapi.EventPlaced, palapi.EventMoved, palapi.EventResized, palapi.EventRequeued, palapi.EventLostMembers, palapi.EventGivenUp, palapi.EventFinished, palapi.EventRefused:
 			if i, ok := open[k]; ok {
 				out[i].To = e.At
 				delete(open, k)
 			}
 		}
-		if len(e.GPUs) > 0 && (e.Kind == placer.Placed || e.Kind == placer.Moved || e.Kind == placer.Resized) {
+		if len(e.GPUs) > 0 && (e.Kind == palapi.EventPlaced || e.Kind == palapi.EventMoved || e.Kind == palapi.EventResized) {
 			open[k] = len(out)
-			out = append(out, Use{Namespace: e.Namespace, Job: e.Job, GPUs: e.GPUs, From: e.At})
+			out = append(out, palapi.Use{Namespace: e.Namespace, Job: e.Job, GPUs: e.GPUs, From: e.At})
 		}
 	}
 	return out
@@ -184,11 +149,11 @@ func (s *server) serveUses(w http.ResponseWriter, r *http.Request) {
 	}
 	wanted := map[string]bool{}
 	if nodes := q["node"]; len(nodes) > 0 {
-		for _, g := range snapshot.SomeGPUs(query.GPUFilter{Nodes: nodes}) {
+		for _, g := range snapshot.SomeGPUs(palapi.GPUFilter{Nodes: nodes}) {
 			wanted[g.ID] = true
 		}
 	}
-	out, sees := []Use{}, c.sees(r.Context())
+	out, sees := []palapi.Use{}, c.sees(r.Context())
 	events, _ := s.agent.hooks.Events.After(0)
 	for _, u := range uses(events) {
 		if job := q.Get("job"); job != "" && (u.Job != job || u.Namespace != cmp.Or(q.Get("namespace"), "default")) {
@@ -204,7 +169,7 @@ func (s *server) serveUses(w http.ResponseWriter, r *http.Request) {
 			if q.Has("job") {
 				continue
 			}
-			u.Namespace, u.Job = "", model.Unseen
+			u.Namespace, u.Job = "", palapi.Unseen
 		}
 		out = append(out, u)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/nomad-pal/nomad-pal/placer"
-	"github.com/nomad-pal/nomad-pal/placer/model"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 )
 
 // The agent keeps the samples of one day.
@@ -21,7 +21,7 @@ func TestHistoryIsBounded(t *testing.T) {
 	var h samples
 	none := placer.NewEventLog(eventsKept, time.Now())
 	for i := range samplesKept + 10 {
-		h.add(Sample{GPUs: float64(i)}, none)
+		h.add(palapi.Sample{GPUs: float64(i)}, none)
 	}
 	all := h.after(time.Time{})
 	if len(all) != samplesKept || all[0].GPUs != 10 || all[len(all)-1].GPUs != samplesKept+9 {
@@ -34,7 +34,7 @@ func TestHistoryAfter(t *testing.T) {
 	var h samples
 	none, at := placer.NewEventLog(eventsKept, time.Now()), func(n int) time.Time { return time.Unix(int64(n), 5) }
 	for i := range 4 {
-		h.add(Sample{GPUs: float64(i), At: at(i)}, none)
+		h.add(palapi.Sample{GPUs: float64(i), At: at(i)}, none)
 	}
 	for after, want := range map[int]int{-1: 4, 1: 2, 3: 0, 9: 0} {
 		got := h.after(at(after))
@@ -51,11 +51,11 @@ func TestPlacedCountsOnce(t *testing.T) {
 	var got []int
 	for term := range 3 {
 		if term < 2 {
-			a.hooks.Events.Add(placer.Event{Kind: placer.Placed, Job: "a"})
-			a.hooks.Events.Add(placer.Event{Kind: placer.Started, Job: "a"})
-			a.hooks.Events.Add(placer.Event{Kind: placer.Placed, Job: "b"})
+			a.hooks.Events.Add(palapi.Event{Kind: palapi.EventPlaced, Job: "a"})
+			a.hooks.Events.Add(palapi.Event{Kind: palapi.EventStarted, Job: "a"})
+			a.hooks.Events.Add(palapi.Event{Kind: palapi.EventPlaced, Job: "b"})
 		}
-		a.samples.add(Sample{}, a.hooks.Events)
+		a.samples.add(palapi.Sample{}, a.hooks.Events)
 	}
 	for _, s := range a.samples.after(time.Time{}) {
 		got = append(got, s.Placed)
@@ -82,23 +82,23 @@ func TestSamplesOfWhatIsKnown(t *testing.T) {
 // The events determine which job had which GPU: until it was moved, queued again, or ended.
 func TestUses(t *testing.T) {
 	at := func(n int) time.Time { return time.Unix(int64(n), 0).UTC() }
-	event := func(n int, job string, kind placer.EventKind, gpus ...string) placer.Event {
-		return placer.Event{At: at(n), Namespace: "default", Job: job, Kind: kind, GPUs: gpus}
+	event := func(n int, job string, kind palapi.EventKind, gpus ...string) palapi.Event {
+		return palapi.Event{At: at(n), Namespace: "default", Job: job, Kind: kind, GPUs: gpus}
 	}
-	got := uses([]placer.Event{
-		event(1, "a", placer.Queued), event(2, "a", placer.Placed, "g1", "g2"), event(3, "a", placer.Started),
-		event(4, "b", placer.Placed, "g3"), event(5, "a", placer.Stopped), event(6, "a", placer.Requeued),
-		event(7, "a", placer.AllocFailed, "g9"), event(8, "a", placer.Placed, "g4"), event(9, "a", placer.Moved, "g5"), event(10, "a", placer.Finished),
-		event(11, "b", placer.Resized, "g3", "g4"), event(12, "b", placer.Finished),
+	got := uses([]palapi.Event{
+		event(1, "a", palapi.EventQueued), event(2, "a", palapi.EventPlaced, "g1", "g2"), event(3, "a", palapi.EventStarted),
+		event(4, "b", palapi.EventPlaced, "g3"), event(5, "a", palapi.EventStopped), event(6, "a", palapi.EventRequeued),
+		event(7, "a", palapi.EventAllocFailed, "g9"), event(8, "a", palapi.EventPlaced, "g4"), event(9, "a", palapi.EventMoved, "g5"), event(10, "a", palapi.EventFinished),
+		event(11, "b", palapi.EventResized, "g3", "g4"), event(12, "b", palapi.EventFinished),
 	})
-	use := func(job string, from, to int, gpus ...string) Use {
-		u := Use{Namespace: "default", Job: job, GPUs: gpus, From: at(from)}
+	use := func(job string, from, to int, gpus ...string) palapi.Use {
+		u := palapi.Use{Namespace: "default", Job: job, GPUs: gpus, From: at(from)}
 		if to > 0 {
 			u.To = at(to)
 		}
 		return u
 	}
-	want := []Use{use("a", 2, 6, "g1", "g2"), use("b", 4, 11, "g3"), use("a", 8, 9, "g4"), use("a", 9, 10, "g5"), use("b", 11, 12, "g3", "g4")}
+	want := []palapi.Use{use("a", 2, 6, "g1", "g2"), use("b", 4, 11, "g3"), use("a", 8, 9, "g4"), use("a", 9, 10, "g5"), use("b", 11, 12, "g3", "g4")}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("uses (-want +got):\n%s", d)
 	}
@@ -111,14 +111,14 @@ func TestUsesAndGPUsOfOthers(t *testing.T) {
 	f.has(gpuJob("research", "mine", 1), "GPU-1")
 	f.has(gpuJob("default", "hers", 1), "GPU-2")
 	r := f.run(openConfig).ready()
-	r.agent.hooks.Events.Add(placer.Event{Kind: placer.Placed, Namespace: "default", Job: "hers", GPUs: []string{"GPU-2"}})
-	r.agent.hooks.Events.Add(placer.Event{Kind: placer.Placed, Namespace: "research", Job: "mine", GPUs: []string{"GPU-1"}})
+	r.agent.hooks.Events.Add(palapi.Event{Kind: palapi.EventPlaced, Namespace: "default", Job: "hers", GPUs: []string{"GPU-2"}})
+	r.agent.hooks.Events.Add(palapi.Event{Kind: palapi.EventPlaced, Namespace: "research", Job: "mine", GPUs: []string{"GPU-1"}})
 	for path, want := range map[string]string{
-		"/v1/uses?node=one":                    "mine " + model.Unseen,
+		"/v1/uses?node=one":                    "mine " + palapi.Unseen,
 		"/v1/uses?node=other":                  "",
 		"/v1/uses?job=mine&namespace=research": "mine",
 		"/v1/uses?job=hers&namespace=default":  "",
-		"/v1/gpus?node=one":                    "GPU-1 GPU-2 GPU-3 mine " + model.Unseen,
+		"/v1/gpus?node=one":                    "GPU-1 GPU-2 GPU-3 mine " + palapi.Unseen,
 		"/v1/gpus?node=n1&gpu=GPU-3":           "GPU-3",
 		"/v1/gpus?job=research/mine":           "GPU-1 mine",
 		"/v1/gpus?job=default/hers":            "",
@@ -128,7 +128,7 @@ func TestUsesAndGPUsOfOthers(t *testing.T) {
 		if status != http.StatusOK {
 			t.Errorf("%s: %d %s", path, status, text)
 		}
-		for _, name := range []string{"mine", "hers", model.Unseen} {
+		for _, name := range []string{"mine", "hers", palapi.Unseen} {
 			if says, should := strings.Contains(text, name), strings.Contains(want, name); says != should {
 				t.Errorf("%s says %s: %v, want %v: %s", path, name, says, should, text)
 			}

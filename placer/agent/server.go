@@ -18,8 +18,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/placer"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/live"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -146,7 +146,7 @@ func (s *server) serveQueue(w http.ResponseWriter, r *http.Request) {
 }
 
 // jobsFor returns the jobs that the caller may see; ok is false if the request was refused.
-func (s *server) jobsFor(w http.ResponseWriter, r *http.Request) (jobs []model.JobStatus, ok bool) {
+func (s *server) jobsFor(w http.ResponseWriter, r *http.Request) (jobs []palapi.JobStatus, ok bool) {
 	c, snapshot, ok := s.snapshotFor(w, r, (*caller).listsSome)
 	if !ok {
 		return nil, false
@@ -176,10 +176,10 @@ func (s *server) serveGPUs(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	filter := query.GPUFilter{Nodes: q["node"], ID: q.Get("gpu"), Job: q.Get("job"), Trouble: q.Get("trouble") == "true", Outliers: q.Get("outliers") == "true", Most: most}
+	filter := palapi.GPUFilter{Nodes: q["node"], ID: q.Get("gpu"), Job: q.Get("job"), Trouble: q.Get("trouble") == "true", Outliers: q.Get("outliers") == "true", Most: most}
 	sees, operates := c.sees(r.Context()), c.asOperator(r.Context())
 	if namespace, _, _ := strings.Cut(filter.Job, "/"); filter.Job != "" && !sees(namespace) {
-		writeJSON(w, http.StatusOK, []query.GPU{})
+		writeJSON(w, http.StatusOK, []palapi.GPU{})
 		return
 	}
 	gpus := snapshot.SomeGPUs(filter)
@@ -205,7 +205,7 @@ func (s *server) serveModels(w http.ResponseWriter, r *http.Request) {
 
 // explanation is a job's explanation, with its headline and the next steps.
 type explanation struct {
-	*query.Explanation
+	*palapi.Explanation
 	Summary string   `json:"summary"`
 	Next    []string `json:"next,omitempty"`
 }
@@ -252,15 +252,15 @@ func zoneOf(r *http.Request) *time.Location {
 // addLive adds the current load of the job's GPUs, if the caller may read nodes. addLive leaves the
 // load out if the nodes do not answer or are too many, because the explanation must not wait for
 // them.
-func (s *server) addLive(ctx context.Context, c *caller, snapshot *query.Snapshot, e *query.Explanation) {
+func (s *server) addLive(ctx context.Context, c *caller, snapshot *query.Snapshot, e *palapi.Explanation) {
 	if len(e.Allocations) == 0 || c.readsNodes(ctx) != nil {
 		return
 	}
-	gpus := snapshot.SomeGPUs(query.GPUFilter{Job: e.Namespace + "/" + e.Job})
+	gpus := snapshot.SomeGPUs(palapi.GPUFilter{Job: e.Namespace + "/" + e.Job})
 	if query.AddLive(ctx, &s.live, c.nomad, gpus, publicError) != nil {
 		return
 	}
-	e.Live, e.Idle = map[string]live.Use{}, map[string]time.Time{}
+	e.Live, e.Idle = map[string]palapi.Load{}, map[string]time.Time{}
 	for _, g := range gpus {
 		if g.Live != nil {
 			e.Live[attr.GPUOf(g.ID)] = *g.Live
@@ -338,6 +338,6 @@ func (s *server) serveFailures(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	all, sees := append([]failure.Failure{}, snapshot.Model().Failures...), c.sees(r.Context())
-	writeJSON(w, http.StatusOK, slices.DeleteFunc(all, func(f failure.Failure) bool { return !sees(f.Namespace) }))
+	all, sees := append([]palapi.Failure{}, snapshot.Model().Failures...), c.sees(r.Context())
+	writeJSON(w, http.StatusOK, slices.DeleteFunc(all, func(f palapi.Failure) bool { return !sees(f.Namespace) }))
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/nomad-pal/nomad-pal/placer"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
@@ -66,7 +67,7 @@ func (s *snapshots) picture(ctx context.Context, p *placer.Placer, since time.Ti
 		return picture, nil
 	}
 	if s.seen != picture || s.trouble != trouble || s.seenAs == nil {
-		s.seen, s.trouble, s.seenAs = picture, trouble, picture.With(heartbeat.Activity{Trouble: trouble, Since: picture.Model().Time})
+		s.seen, s.trouble, s.seenAs = picture, trouble, picture.With(palapi.Activity{Trouble: trouble, Since: picture.Model().Time})
 	}
 	return s.seenAs, nil
 }
@@ -155,7 +156,7 @@ type activities struct {
 }
 
 type activity struct {
-	heartbeat.Activity
+	palapi.Activity
 	read time.Time
 }
 
@@ -164,7 +165,7 @@ const activityTimeout = 10 * time.Second
 
 // get returns the heartbeat, at most snapshotAge old. Callers that arrive during a read of the
 // variable share this read, which continues even if some of these callers leave.
-func (s *activities) get(ctx context.Context) (heartbeat.Activity, error) {
+func (s *activities) get(ctx context.Context) (palapi.Activity, error) {
 	if last := s.last.Load(); last != nil && time.Since(last.read) < snapshotAge {
 		return last.Activity, nil
 	}
@@ -175,16 +176,16 @@ func (s *activities) get(ctx context.Context) (heartbeat.Activity, error) {
 	})
 	select {
 	case <-ctx.Done():
-		return heartbeat.Activity{}, ctx.Err()
+		return palapi.Activity{}, ctx.Err()
 	case r := <-done:
-		return r.Val.(heartbeat.Activity), r.Err
+		return r.Val.(palapi.Activity), r.Err
 	}
 }
 
-func (s *activities) read(ctx context.Context) (heartbeat.Activity, error) {
+func (s *activities) read(ctx context.Context) (palapi.Activity, error) {
 	client, err := s.connect()
 	if err != nil {
-		return heartbeat.Activity{}, err
+		return palapi.Activity{}, err
 	}
 	a, err := heartbeat.ReadActivity(ctx, client, time.Now())
 	if err == nil {

@@ -11,6 +11,8 @@ import (
 	"net/url"
 	"os"
 	"strings"
+
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 )
 
 // answersItself reports whether a standby agent answers the request itself, because the request is
@@ -61,7 +63,7 @@ func (s *server) activeAddress(ctx context.Context, asked string) (address strin
 		return "", fmt.Errorf("no agent is active; a standby usually takes over within %s", s.file.HA.failover())
 	case active.Address == "":
 		return "", fmt.Errorf("the active agent, %s, publishes no address: set http { advertise } in the configuration of the active agent", active.Agent)
-	case Loopback(active.Address) && active.Host() != host:
+	case palapi.Loopback(active.Address) && active.Host() != host:
 		return "", fmt.Errorf("the active agent, %s, listens only on its own machine: set http { bind_address } in the configuration of the active agent", active.Agent)
 	}
 	u, err := url.Parse(active.Address)

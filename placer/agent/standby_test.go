@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
@@ -44,7 +45,7 @@ func TestUnprotected(t *testing.T) {
 		{"ftp://pal.example.com", false, false, ca()},
 		{"http://%zz", false, false, ca()},
 	} {
-		if named, published := Unprotected(c.address, false, c.tls) == nil, Unprotected(c.address, true, c.tls) == nil; named != c.named || published != c.published {
+		if named, published := palapi.Unprotected(c.address, false, c.tls) == nil, palapi.Unprotected(c.address, true, c.tls) == nil; named != c.named || published != c.published {
 			t.Errorf("%s, %+v: %v named, %v published", c.address, c.tls, named, published)
 		}
 	}

@@ -13,8 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nomad-pal/nomad-pal/placer/failure"
-	"github.com/nomad-pal/nomad-pal/placer/model"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
@@ -177,7 +176,7 @@ func (was shown) with(racks []query.MapRack, lists uint64) shown {
 // hashOf returns a hash of what the page shows about jobs, failures and ailing GPUs. Expected
 // starts move with the clock, so the hash contains them only to the minute. The hash leaves out
 // expected ends, which change all the time.
-func hashOf(jobs []model.JobStatus, failures []failure.Failure, ailing []query.GPU) uint64 {
+func hashOf(jobs []palapi.JobStatus, failures []palapi.Failure, ailing []palapi.GPU) uint64 {
 	h := fnv.New64a()
 	for _, f := range failures[max(0, len(failures)-1):] { // the last failure suffices
 		fmt.Fprintln(h, f.Alloc, f.At.UnixNano())

@@ -23,9 +23,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/nomad-pal/nomad-pal/placer"
-	"github.com/nomad-pal/nomad-pal/placer/failure"
-	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/model"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 	"github.com/nomad-pal/nomad-pal/placer/query"
@@ -133,36 +131,36 @@ func asBytes(ms []message) (out [][]byte) {
 // The page reads its lists again when the hash changes.
 func TestHashOf(t *testing.T) {
 	at := time.Date(2026, 11, 30, 12, 0, 5, 0, time.UTC)
-	job := model.JobStatus{Namespace: "default", Job: "a", State: gang.Waiting, StartFrom: at, StartTo: at, Runs: &model.Runs{Waiting: 1}}
-	failures := []failure.Failure{{Job: "b", Alloc: "one", At: at}}
-	ill := query.GPU{ID: "GPU-0", Unhealthy: "XID 79", Quarantine: &failure.Quarantine{Reason: "dust"}}
-	of := func(change func(*model.JobStatus)) uint64 {
+	job := palapi.JobStatus{Namespace: "default", Job: "a", State: palapi.Waiting, StartFrom: at, StartTo: at, Runs: &palapi.Runs{Waiting: 1}}
+	failures := []palapi.Failure{{Job: "b", Alloc: "one", At: at}}
+	ill := palapi.GPU{ID: "GPU-0", Unhealthy: "XID 79", Quarantine: &palapi.Quarantine{Reason: "dust"}}
+	of := func(change func(*palapi.JobStatus)) uint64 {
 		j := job
 		change(&j)
-		return hashOf([]model.JobStatus{j}, failures, []query.GPU{ill})
+		return hashOf([]palapi.JobStatus{j}, failures, []palapi.GPU{ill})
 	}
-	was := of(func(*model.JobStatus) {})
+	was := of(func(*palapi.JobStatus) {})
 	for what, same := range map[string]uint64{
-		"half a minute later": of(func(j *model.JobStatus) { j.StartFrom, j.StartTo = at.Add(30*time.Second), at.Add(30*time.Second) }),
-		"other pointers":      of(func(j *model.JobStatus) { j.Runs = &model.Runs{Waiting: 1} }),
+		"half a minute later": of(func(j *palapi.JobStatus) { j.StartFrom, j.StartTo = at.Add(30*time.Second), at.Add(30*time.Second) }),
+		"other pointers":      of(func(j *palapi.JobStatus) { j.Runs = &palapi.Runs{Waiting: 1} }),
 	} {
 		if same != was {
 			t.Errorf("%s: another hash", what)
 		}
 	}
 	quarantined, other := ill, ill
-	quarantined.Quarantine, other.Unhealthy = &failure.Quarantine{Reason: "fan"}, "XID 48"
+	quarantined.Quarantine, other.Unhealthy = &palapi.Quarantine{Reason: "fan"}, "XID 48"
 	for what, differs := range map[string]uint64{
-		"a minute later":   of(func(j *model.JobStatus) { j.StartTo = at.Add(time.Minute) }),
-		"may start sooner": of(func(j *model.JobStatus) { j.StartFrom = at.Add(-time.Minute) }),
-		"runs":             of(func(j *model.JobStatus) { j.State = gang.Running }),
-		"an element runs":  of(func(j *model.JobStatus) { j.Runs = &model.Runs{Running: 1} }),
-		"another user":     of(func(j *model.JobStatus) { j.User = "ada" }),
-		"submitted again":  of(func(j *model.JobStatus) { j.Submitted = at }),
-		"another failure":  hashOf([]model.JobStatus{job}, append(failures, failure.Failure{Job: "b", Alloc: "two", At: at}), []query.GPU{ill}),
-		"healthy":          hashOf([]model.JobStatus{job}, failures, nil),
-		"another reason":   hashOf([]model.JobStatus{job}, failures, []query.GPU{other}),
-		"why quarantined":  hashOf([]model.JobStatus{job}, failures, []query.GPU{quarantined}),
+		"a minute later":   of(func(j *palapi.JobStatus) { j.StartTo = at.Add(time.Minute) }),
+		"may start sooner": of(func(j *palapi.JobStatus) { j.StartFrom = at.Add(-time.Minute) }),
+		"runs":             of(func(j *palapi.JobStatus) { j.State = palapi.Running }),
+		"an element runs":  of(func(j *palapi.JobStatus) { j.Runs = &palapi.Runs{Running: 1} }),
+		"another user":     of(func(j *palapi.JobStatus) { j.User = "ada" }),
+		"submitted again":  of(func(j *palapi.JobStatus) { j.Submitted = at }),
+		"another failure":  hashOf([]palapi.JobStatus{job}, append(failures, palapi.Failure{Job: "b", Alloc: "two", At: at}), []palapi.GPU{ill}),
+		"healthy":          hashOf([]palapi.JobStatus{job}, failures, nil),
+		"another reason":   hashOf([]palapi.JobStatus{job}, failures, []palapi.GPU{other}),
+		"why quarantined":  hashOf([]palapi.JobStatus{job}, failures, []palapi.GPU{quarantined}),
 	} {
 		if differs == was {
 			t.Errorf("%s: the same hash", what)

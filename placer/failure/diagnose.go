@@ -26,56 +26,9 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
-
-// Cause is the kind of fault that made an allocation fail.
-type Cause string
-
-// The causes.
-const (
-	// Infrastructure means that a GPU, a node or a driver caused the failure. The placer tries the
-	// job on other GPUs.
-	Infrastructure Cause = "infrastructure"
-	// User means that the job's program caused the failure. Other GPUs seldom help.
-	User Cause = "user"
-	// Unknown means that there is no evidence for either cause.
-	Unknown Cause = "unknown"
-)
-
-// Failure describes the failure or loss of an allocation that had GPUs.
-type Failure struct {
-	At     time.Time `json:"at"`              // when the allocation last changed in Nomad
-	Index  uint64    `json:"index"`           // the allocation's ModifyIndex in Nomad
-	Placed time.Time `json:"placed,omitzero"` // when the allocation was made
-	// JobIndex is the job's JobModifyIndex, or 0 if the job has changed since the allocation was
-	// made.
-	JobIndex  uint64   `json:"job_index,omitempty"`
-	Namespace string   `json:"namespace"` // the job's namespace
-	Job       string   `json:"job"`       // the job's id
-	Alloc     string   `json:"alloc"`     // the allocation's id
-	Node      string   `json:"node"`      // the node's name, or its id if the node is unknown
-	GPUs      []string `json:"gpus"`      // ids of the allocation's GPUs
-	// Unhealthy lists the allocation's unhealthy GPUs. If the list is not empty, the allocation's
-	// other GPUs are not suspects.
-	Unhealthy []string `json:"unhealthy,omitempty"`
-	Cause     Cause    `json:"cause"`               // infrastructure, user or unknown
-	Reason    string   `json:"reason"`              // the cause in words
-	ExitCode  int      `json:"exit_code,omitempty"` // exit code of the failed task; 0 if the exit is not the cause
-	// Signal is the signal that ended the program, or 0 if no signal ended the program.
-	Signal int `json:"signal,omitempty"`
-	// Driver is true if the task driver could not start a task and its error message named none of
-	// the task's GPUs. The cause can be the image, the node or the GPUs. So the GPUs are suspects,
-	// just as they are when a program fails.
-	Driver bool `json:"driver,omitempty"`
-	// Named is true if the task driver's message named the GPUs in Unhealthy. A job's author can
-	// forge such a message, for example by giving a command the name of a GPU.
-	Named bool `json:"named,omitempty"`
-	// OfTask is true if Reason is the message of a task's event. Such a message can name the task.
-	OfTask bool `json:"-"`
-	// GPUHours is the lost work: the allocation's age when it failed, times its number of GPUs.
-	GPUHours float64 `json:"gpu_hours"`
-}
 
 const (
 	// NodeDown is the Reason of a failure if the node of the allocation was lost.
@@ -88,18 +41,18 @@ const (
 // Diagnose describes the failure of a failed or lost allocation, with the cause. gpus holds the
 // allocation's GPUs that belong to the node. node is the node's name. unhealthy maps each GPU that
 // is unhealthy now to the plugin's description of the fault.
-func Diagnose(a *cluster.Alloc, gpus []string, node string, unhealthy map[string]string) Failure {
-	f := Failure{
+func Diagnose(a *cluster.Alloc, gpus []string, node string, unhealthy map[string]string) palapi.Failure {
+	f := palapi.Failure{
 		Index: a.ModifyIndex,
 		At:    time.Unix(0, a.ModifyTime).UTC(), Namespace: a.Job.Namespace, Job: a.Job.ID, Alloc: a.ID, Node: node, GPUs: gpus,
 		Placed:   time.Unix(0, a.CreateTime).UTC(),
 		GPUHours: time.Duration(max(0, a.ModifyTime-a.CreateTime)).Hours() * float64(len(gpus)),
-		Cause:    Unknown, Reason: "no cause is known",
+		Cause:    palapi.CauseUnknown, Reason: "no cause is known",
 	}
 	for _, id := range gpus {
 		if why, ok := unhealthy[id]; ok {
 			if f.Unhealthy == nil {
-				f.Cause, f.Reason = Infrastructure, fmt.Sprintf("GPU %s is unhealthy: %s", id, why)
+				f.Cause, f.Reason = palapi.CauseInfrastructure, fmt.Sprintf("GPU %s is unhealthy: %s", id, why)
 			}
 			f.Unhealthy = append(f.Unhealthy, id)
 		}
@@ -108,7 +61,7 @@ func Diagnose(a *cluster.Alloc, gpus []string, node string, unhealthy map[string
 		return f
 	}
 	if a.Client == api.AllocClientStatusLost {
-		f.Cause, f.Reason = Infrastructure, NodeDown
+		f.Cause, f.Reason = palapi.CauseInfrastructure, NodeDown
 		return f
 	}
 	for _, task := range suspects(a.Tasks) {
@@ -190,39 +143,39 @@ const (
 const tooLong = "argument list too long"
 
 // judge evaluates one task event and reports whether it shows the cause.
-func judge(f *Failure, task string, e *api.TaskEvent) bool {
+func judge(f *palapi.Failure, task string, e *api.TaskEvent) bool {
 	switch e.Type {
 	case taskHookFailed:
 		said := cmp.Or(e.Message, e.DisplayMessage)
-		f.Cause, f.Reason = Infrastructure, fmt.Sprintf("task %q: %s", task, said)
+		f.Cause, f.Reason = palapi.CauseInfrastructure, fmt.Sprintf("task %q: %s", task, said)
 		if strings.HasPrefix(said, devicesHook) && strings.Contains(said, unhealthy) {
 			f.Unhealthy = named(f, said)
 		}
 		return true
 	case taskRestoreFailed, api.TaskArtifactDownloadFailed, api.TaskSetupFailure:
-		f.Cause, f.Reason = Infrastructure, fmt.Sprintf("task %q: %s: %s", task, e.Type, e.DisplayMessage)
+		f.Cause, f.Reason = palapi.CauseInfrastructure, fmt.Sprintf("task %q: %s: %s", task, e.Type, e.DisplayMessage)
 		return true
 	case api.TaskDriverFailure:
 		if strings.Contains(e.DisplayMessage, tooLong) {
-			f.Cause, f.Reason = User, fmt.Sprintf("task %q: its environment, which includes the job's meta, is too large for Linux: %s", task, e.DisplayMessage)
+			f.Cause, f.Reason = palapi.CauseUser, fmt.Sprintf("task %q: its environment, which includes the job's meta, is too large for Linux: %s", task, e.DisplayMessage)
 			return true
 		}
-		f.Cause, f.Reason = Infrastructure, fmt.Sprintf("task %q: %s: %s", task, e.Type, e.DisplayMessage)
+		f.Cause, f.Reason = palapi.CauseInfrastructure, fmt.Sprintf("task %q: %s: %s", task, e.Type, e.DisplayMessage)
 		f.Unhealthy = named(f, e.DisplayMessage)
 		f.Driver, f.Named = f.Unhealthy == nil, f.Unhealthy != nil
 		return true
 	case api.TaskFailedValidation:
-		f.Cause, f.Reason = User, fmt.Sprintf("task %q: %s: %s", task, e.Type, e.DisplayMessage)
+		f.Cause, f.Reason = palapi.CauseUser, fmt.Sprintf("task %q: %s: %s", task, e.Type, e.DisplayMessage)
 		return true
 	case api.TaskTerminated:
 		code, signal := ExitCode(e), signalOf(e)
 		switch {
 		case e.Details["oom_killed"] == "true":
-			f.Cause, f.Reason = User, fmt.Sprintf("task %q ran out of memory", task)
+			f.Cause, f.Reason = palapi.CauseUser, fmt.Sprintf("task %q ran out of memory", task)
 		case signal != 0:
-			f.Cause, f.Reason = User, fmt.Sprintf("task %q ended with exit code %d by signal %d (%s)", task, code, signal, syscall.Signal(signal))
+			f.Cause, f.Reason = palapi.CauseUser, fmt.Sprintf("task %q ended with exit code %d by signal %d (%s)", task, code, signal, syscall.Signal(signal))
 		case code != 0:
-			f.Cause, f.Reason = User, fmt.Sprintf("task %q ended with exit code %d", task, code)
+			f.Cause, f.Reason = palapi.CauseUser, fmt.Sprintf("task %q ended with exit code %d", task, code)
 		default:
 			return false
 		}
@@ -233,7 +186,7 @@ func judge(f *Failure, task string, e *api.TaskEvent) bool {
 }
 
 // named returns the allocation's GPUs that a message names.
-func named(f *Failure, message string) []string {
+func named(f *palapi.Failure, message string) []string {
 	var out []string
 	for _, id := range f.GPUs {
 		if strings.Contains(message, id) {
@@ -262,8 +215,8 @@ var ofTask = regexp.MustCompile(`^task ".*?": `)
 // jobs, such as a server of artifacts that is down, or a program that the nodes lack. SharedCause
 // returns "" if the placer avoids the cause when it chooses other GPUs: a node that is down, and
 // GPUs that are unhealthy.
-func SharedCause(f *Failure) string {
-	if f.Cause != Infrastructure || f.Reason == NodeDown || len(f.Unhealthy) > 0 {
+func SharedCause(f *palapi.Failure) string {
+	if f.Cause != palapi.CauseInfrastructure || f.Reason == NodeDown || len(f.Unhealthy) > 0 {
 		return ""
 	}
 	return variable.ReplaceAllStringFunc(ofTask.ReplaceAllString(f.Reason, ""), func(part string) string {

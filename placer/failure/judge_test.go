@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
@@ -21,9 +22,9 @@ import (
 type book Evidence
 
 // note judges a failure, and stores it and its strikes.
-func (b *book) note(now time.Time, f Failure) (spared []Strike) {
+func (b *book) note(now time.Time, f palapi.Failure) (spared []Strike) {
 	if b.Quarantine == nil {
-		b.Quarantine = map[string]Quarantine{}
+		b.Quarantine = map[string]palapi.Quarantine{}
 	}
 	b.Failures = append(b.Failures, f)
 	strikes, spared := Evidence(*b).Judge(f, now)
@@ -59,14 +60,14 @@ func story(b *book, events ...string) (end time.Time, spared []Strike) {
 			b.Successes = append(b.Successes, cluster.Success{Job: cluster.JobKey{Namespace: ns, ID: job}, At: now, GPUs: ids})
 			continue
 		}
-		f := Failure{At: now, Placed: now.Add(-10 * time.Second), Namespace: ns, Job: job, Cause: User, GPUs: ids}
+		f := palapi.Failure{At: now, Placed: now.Add(-10 * time.Second), Namespace: ns, Job: job, Cause: palapi.CauseUser, GPUs: ids}
 		switch {
 		case strings.HasPrefix(job, "image"):
-			f.Cause, f.Driver = Infrastructure, true
+			f.Cause, f.Driver = palapi.CauseInfrastructure, true
 		case strings.HasPrefix(job, "driver"):
-			f.Cause, f.Unhealthy, f.Named, f.Reason = Infrastructure, ids, true, "the driver says so"
+			f.Cause, f.Unhealthy, f.Named, f.Reason = palapi.CauseInfrastructure, ids, true, "the driver says so"
 		case strings.HasPrefix(job, "plugin"):
-			f.Cause, f.Unhealthy, f.Reason = Infrastructure, ids, "lost"
+			f.Cause, f.Unhealthy, f.Reason = palapi.CauseInfrastructure, ids, "lost"
 		}
 		spared = append(spared, b.note(now, f)...)
 	}
@@ -136,9 +137,9 @@ func TestGangFailsAtOnce(t *testing.T) {
 	for i, others := range []string{"g2", "g3", "g4"} {
 		at := now.Add(time.Duration(i+1) * time.Hour)
 		for m, gpu := range []string{"g1", others} {
-			b.note(at, Failure{
+			b.note(at, palapi.Failure{
 				At: at.Add(time.Duration(m) * time.Second), Placed: at.Add(time.Duration(m) * time.Millisecond),
-				Job: fmt.Sprint("job", string(rune('w'+i))), Namespace: "default", Cause: User, GPUs: []string{gpu},
+				Job: fmt.Sprint("job", string(rune('w'+i))), Namespace: "default", Cause: palapi.CauseUser, GPUs: []string{gpu},
 			})
 		}
 	}
@@ -166,7 +167,7 @@ func TestSweepWithATypo(t *testing.T) {
 			b := book{Models: fleet(8)}
 			for i := range 30 {
 				now = now.Add(150 * time.Millisecond)
-				b.note(now, Failure{At: now, Placed: now.Add(-time.Second), Namespace: "default", Job: c.named(r, i), Cause: User, GPUs: []string{fmt.Sprint("g", 1+r.IntN(8))}})
+				b.note(now, palapi.Failure{At: now, Placed: now.Add(-time.Second), Namespace: "default", Job: c.named(r, i), Cause: palapi.CauseUser, GPUs: []string{fmt.Sprint("g", 1+r.IntN(8))}})
 			}
 			if out := QuarantinedGPUs(b.Quarantine, now); len(out) > c.most {
 				t.Errorf("%s, seed %d: %d of 8 GPUs are kept out", c.name, seed, len(out))
@@ -187,7 +188,7 @@ func TestCap(t *testing.T) {
 	b := book{Models: fleet(30)}
 	b.Models["a1"], b.Models["a2"] = "A100", "A100"
 	for _, id := range []string{"g1", "g2", "a1", "a2", "g3", "g4", "g5", "g6", "g7"} {
-		f := Failure{At: now, Job: "j", Cause: Infrastructure, GPUs: []string{id}, Unhealthy: []string{id}, Named: id != "g1" && id != "g2"}
+		f := palapi.Failure{At: now, Job: "j", Cause: palapi.CauseInfrastructure, GPUs: []string{id}, Unhealthy: []string{id}, Named: id != "g1" && id != "g2"}
 		b.note(now, f)
 	}
 	// Two because the machine reports them. Because of jobs, 1 of 2 A100, 3 of 30 H200, and so 4 of

@@ -12,29 +12,9 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal/attr"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
-
-// Quarantine keeps a GPU out of new placements for a while.
-type Quarantine struct {
-	Until time.Time `json:"until"` // when the quarantine ends, unless somebody lifts it earlier
-	// Strikes is the number of strikes that count, or 0 if an operator began the quarantine. Each
-	// further strike doubles the time in quarantine, up to a day.
-	Strikes int       `json:"strikes"`
-	Last    time.Time `json:"last"` // when a strike or an operator last began the quarantine
-	// Reason is why the GPU is in quarantine, in words. It names no job and no task, unless an
-	// operator gave the reason.
-	Reason string `json:"reason"`
-	// ByJobs is true if failures of jobs caused the quarantine, and false if the machine reported
-	// the GPU.
-	ByJobs bool `json:"by_jobs,omitempty"`
-	// Operator is true if an operator put the GPU in quarantine. In this case, everybody who can
-	// see the GPU can also read the reason.
-	Operator bool `json:"operator,omitempty"`
-	// Lifted is the time when an operator last lifted a quarantine of the GPU. Earlier failures no
-	// longer count against the GPU.
-	Lifted time.Time `json:"lifted,omitzero"`
-}
 
 const (
 	// Base is how long a GPU is in quarantine after its first strike. Each further strike doubles
@@ -56,9 +36,6 @@ const (
 	// capShare limits how many GPUs can be excluded because of job failures: at most 1/capShare of
 	// the cluster's GPUs, and at most 1/capShare of the GPUs of each model.
 	capShare = 8
-	// Longest is the length of an operator's quarantine if the operator gives no time. The operator
-	// expects a quarantine without a time to last until somebody lifts it.
-	Longest = 100 * 365 * 24 * time.Hour
 
 	// sameTry is the maximum difference between the creation times of members in one attempt to
 	// start a gang.
@@ -75,7 +52,7 @@ func Cap(n int) int {
 }
 
 // QuarantinedGPUs returns the GPUs that are in quarantine now.
-func QuarantinedGPUs(qs map[string]Quarantine, now time.Time) map[string]bool {
+func QuarantinedGPUs(qs map[string]palapi.Quarantine, now time.Time) map[string]bool {
 	out := map[string]bool{}
 	for id, q := range qs {
 		if now.Before(q.Until) {
@@ -85,25 +62,6 @@ func QuarantinedGPUs(qs map[string]Quarantine, now time.Time) map[string]bool {
 	return out
 }
 
-// Ahead reports whether the quarantine contains times after now. Such times were stored by a
-// machine whose clock was ahead.
-func (q Quarantine) Ahead(now time.Time) bool { return q.Last.After(now) || q.Lifted.After(now) }
-
-// NotAhead returns the quarantine with all times after now replaced by now.
-func (q Quarantine) NotAhead(now time.Time) Quarantine {
-	ahead := q.Last.Sub(now)
-	if ahead > 0 {
-		q.Last, q.Until = q.Last.Add(-ahead), q.Until.Add(-ahead)
-	}
-	if q.Lifted.After(now) {
-		q.Lifted = now
-	}
-	return q
-}
-
-// Endless reports whether the GPU is excluded until an operator lifts the quarantine.
-func (q Quarantine) Endless() bool { return !q.Last.IsZero() && q.Until.Sub(q.Last) >= Longest/2 }
-
 // Strike is one reason to put a GPU in quarantine.
 type Strike struct {
 	GPU, Reason string
@@ -111,7 +69,7 @@ type Strike struct {
 }
 
 // Struck returns a GPU's quarantine after one more strike.
-func Struck(q Quarantine, s Strike, now time.Time) Quarantine {
+func Struck(q palapi.Quarantine, s Strike, now time.Time) palapi.Quarantine {
 	if now.Before(q.Until) {
 		return q // the same incident, because no job was placed on the GPU since
 	}
@@ -127,13 +85,13 @@ func Struck(q Quarantine, s Strike, now time.Time) Quarantine {
 // Evidence is the information that [Evidence.Judge] needs to judge a failure.
 type Evidence struct {
 	// Failures contains the remembered failures, including the failure that is judged.
-	Failures []Failure
+	Failures []palapi.Failure
 	// Successes contains the allocations that succeeded.
 	Successes []cluster.Success
 	// Models maps the ids of the cluster's GPUs to their models.
 	Models map[string]string
 	// Quarantine holds the current quarantines, by GPU id.
-	Quarantine map[string]Quarantine
+	Quarantine map[string]palapi.Quarantine
 }
 
 // Judge returns a strike for each GPU against which the failure counts. spared holds the strikes
@@ -154,7 +112,7 @@ type Evidence struct {
 //     often as on the other GPUs that it used. So if jobs with different names make the same
 //     mistake, they count against no GPU. The jobs of a namespace that used no other GPU do not
 //     count, either.
-func (e Evidence) Judge(f Failure, now time.Time) (strikes, spared []Strike) {
+func (e Evidence) Judge(f palapi.Failure, now time.Time) (strikes, spared []Strike) {
 	why := f.Reason
 	// Users of all namespaces can read the quarantine, so its reason must not contain a message that
 	// names a task.
@@ -211,7 +169,7 @@ func (e Evidence) withinCap(strikes []Strike, now time.Time) (kept, spared []Str
 
 // unclear reports whether the GPUs may have caused the failure, although the job appears to be at
 // fault.
-func unclear(f Failure) bool { return f.Cause == User || f.Driver }
+func unclear(f palapi.Failure) bool { return f.Cause == palapi.CauseUser || f.Driver }
 
 // try is one failed attempt to run a job. The attempt includes all members of the gang that failed.
 type try struct {

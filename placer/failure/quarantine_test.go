@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/nomad/api"
 
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
@@ -20,7 +21,7 @@ import (
 func TestQuarantine(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	b := book{}
-	bad := Failure{Cause: Infrastructure, Reason: "xid:79", GPUs: []string{"g1"}, Unhealthy: []string{"g1"}}
+	bad := palapi.Failure{Cause: palapi.CauseInfrastructure, Reason: "xid:79", GPUs: []string{"g1"}, Unhealthy: []string{"g1"}}
 	var waits []time.Duration
 	for range 3 {
 		b.note(now, bad)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
@@ -34,7 +35,7 @@ func (g *Lifecycle) readRecord(w World) ([]Effect, bool) {
 	if !g.read.hasRecord {
 		return await(ReadRecord{})
 	}
-	r, runs := g.read.record, g.Nomad == Starting || g.Nomad == Running
+	r, runs := g.read.record, g.Nomad == palapi.Starting || g.Nomad == palapi.Running
 	doubtful := r == nil || runs && r.JobModifyIndex != *g.Job.JobModifyIndex
 	if doubtful && *g.Job.Version > 0 && !g.read.hasVersions {
 		return await(ReadVersions{})

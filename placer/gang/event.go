@@ -12,8 +12,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -327,7 +327,7 @@ type World interface {
 	// Allocs returns all allocations of a job that Nomad lists.
 	Allocs(cluster.JobKey) []*cluster.Alloc
 	// LastFailure returns the last failure of the job's present version, or nil if there is none.
-	LastFailure(*api.Job) *failure.Failure
+	LastFailure(*api.Job) *palapi.Failure
 	// NodeLost reports whether the node of an allocation is down or disconnected, or was down when
 	// the allocation ended.
 	NodeLost(*cluster.Alloc) bool

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/nomad/api"
 
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -99,7 +100,7 @@ func TestFinishedWhileStopping(t *testing.T) {
 		w := newFakeWorld()
 		w.state = s
 		g := &Lifecycle{memory: memory{known: known{Observed: Observe(s, job), Record: &Record{}, position: position{index: 100}}}}
-		if g.State(w) != Waiting {
+		if g.State(w) != palapi.Waiting {
 			t.Fatalf("%s: it is %s", c.name, g.State(w))
 		}
 		var asked []string
@@ -128,7 +129,7 @@ func TestFinishedWhileStopping(t *testing.T) {
 		if d := cmp.Diff(c.want, asked); d != "" {
 			t.Errorf("%s: requests to Nomad (-want +got):\n%s", c.name, d)
 		}
-		if over := g.State(w) == Rejected; over != slices.Contains(c.want, stop) {
+		if over := g.State(w) == palapi.Rejected; over != slices.Contains(c.want, stop) {
 			t.Errorf("%s: it is %s", c.name, g.State(w))
 		}
 	}

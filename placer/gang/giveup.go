@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
@@ -38,7 +39,7 @@ func (g *Observed) giveUp(r *Record, why reason.Reason) {
 // while it is gated, or stops and starts the job ([memory.startOver]). Third, the author registers
 // another version, which Nomad runs at once ([known.forgive]).
 func (g *known) GaveUp() reason.Reason {
-	if (g.Nomad == Waiting || g.Nomad == Lost) && g.Record != nil && len(g.Pins.Groups) > 0 {
+	if (g.Nomad == palapi.Waiting || g.Nomad == palapi.Lost) && g.Record != nil && len(g.Pins.Groups) > 0 {
 		return g.Record.GivenUp
 	}
 	return reason.Reason{}
@@ -49,7 +50,7 @@ func (g *known) GaveUp() reason.Reason {
 // placer sees it running.
 func (g *known) forgive() {
 	r := g.Record
-	ran := g.Nomad == Starting || g.Nomad == Running || g.Nomad == Lost
+	ran := g.Nomad == palapi.Starting || g.Nomad == palapi.Running || g.Nomad == palapi.Lost
 	if r == nil || r.GivenUp.IsZero() || !ran || r.JobModifyIndex == *g.Job.JobModifyIndex {
 		return
 	}
@@ -61,8 +62,8 @@ func (g *known) forgive() {
 
 // ownFailure returns the failure that the gang itself caused and that keeps it from running, or nil
 // if there is none. Members also fail because the gang lost another member.
-func (g *known) ownFailure(w World) *failure.Failure {
-	if f := w.LastFailure(g.Job); f != nil && f.Cause == failure.User && g.Record != nil && !lostMembers(g.Job, w) {
+func (g *known) ownFailure(w World) *palapi.Failure {
+	if f := w.LastFailure(g.Job); f != nil && f.Cause == palapi.CauseUser && g.Record != nil && !lostMembers(g.Job, w) {
 		return f
 	}
 	return nil
@@ -87,7 +88,7 @@ func wasStopped(a *cluster.Alloc) bool {
 // down do not count, because other nodes are as good.
 func (g *memory) countFailure(w World) (*Record, []Effect) {
 	f, own := w.LastFailure(g.Job), g.ownFailure(w)
-	outage := f != nil && f.Cause == failure.Infrastructure && f.Reason != failure.NodeDown
+	outage := f != nil && f.Cause == palapi.CauseInfrastructure && f.Reason != failure.NodeDown
 	if g.Record == nil || own == nil && !outage || g.Record.CountedFor == *g.Job.JobModifyIndex {
 		return g.Record, nil
 	}

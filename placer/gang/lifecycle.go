@@ -36,11 +36,11 @@
 //
 // # To add a state
 //
-//   - Declare the state in state.go, and add it to [States] and to meanings.
+//   - Declare the state in state.go, and add it to [palapi.States] and to meanings.
 //   - If Nomad's objects alone show the state, derive the state in [Observed.state], and name it in
-//     the comment of Observed.Nomad. Otherwise derive the state in [Lifecycle.State]. [State.Ours]
+//     the comment of Observed.Nomad. Otherwise derive the state in [Lifecycle.State]. [palapi.State.Ours]
 //     decides whether the placer acts in the state.
-//   - In table.go, list the duties of the state. (Every state for which [State.Ours] is true has
+//   - In table.go, list the duties of the state. (Every state for which [palapi.State.Ours] is true has
 //     duties, except Unschedulable, which the machine treats as Waiting.) Add handlers to the
 //     variable own if they differ from the handlers in the variable elsewhere. Add the state to the
 //     field "to" of each duty and handler that leads to the state.
@@ -89,6 +89,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
@@ -222,7 +223,7 @@ func (g *known) Age(now time.Time) time.Duration { return now.Sub(g.Since) }
 
 // Ours reports whether the placer has something to do for the job, or to remember about it. Even an
 // ended job is ours if the placer overwrote a change by the author.
-func (g *memory) Ours() bool { return g.Observed.Ours() || g.Nomad == Ended && g.overwrote }
+func (g *memory) Ours() bool { return g.Observed.Ours() || g.Nomad == palapi.Ended && g.overwrote }
 
 // Overwrote reports whether the placer's registration replaced a change that the placer had not
 // seen. The placer must undo an overwriting registration before it decides anything else about the
@@ -253,31 +254,31 @@ func (g *memory) PastKnown() bool {
 	if len(g.Pins.Groups) > 0 {
 		return g.Record != nil && g.positionKnown()
 	}
-	return g.Nomad != Waiting || g.position.index == *g.Job.JobModifyIndex || first(g.Job) // a first version has no past
+	return g.Nomad != palapi.Waiting || g.position.index == *g.Job.JobModifyIndex || first(g.Job) // a first version has no past
 }
 
 // Quiet reports whether the gang needs no attention before its next event. Most gangs are quiet
 // most of the time. A running gang is quiet if it runs on its GPUs, is in the queue as a running
 // gang, and has a written record. A waiting gang is quiet if the queue has its present request.
 func (g *Lifecycle) Quiet(b Book) bool {
-	if g.Nomad == Waiting {
+	if g.Nomad == palapi.Waiting {
 		return g.Queued && !g.Placed && !g.edited && g.Refused == nil && g.Target == nil && g.stop == nil && g.stumbled == "" &&
 			len(b.Unanswered(g.Job)) == 0 && !g.MayHaveOverwritten() && g.PastKnown() && !cluster.Dead(g.Job) && g.eligible.IsZero()
 	}
-	return g.Nomad == Running && g.Control.Release == nil && !g.Misplaced && !g.LeftOutBeside && g.Queued && g.Placed && g.Target == nil && !g.overwrote &&
+	return g.Nomad == palapi.Running && g.Control.Release == nil && !g.Misplaced && !g.LeftOutBeside && g.Queued && g.Placed && g.Target == nil && !g.overwrote &&
 		g.stumbled == "" && g.Record != nil && g.Record.Doubt == (Doubt{}) && !g.Unsaved && !g.Record.Ready.IsZero() && g.Record.JobModifyIndex == *g.Job.JobModifyIndex
 }
 
 // Unsettled reports whether something can become due without an event, merely because time passes.
 func (g *memory) Unsettled() bool {
 	switch g.Nomad {
-	case Starting, Stopping, Waiting:
+	case palapi.Starting, palapi.Stopping, palapi.Waiting:
 		return true
-	case Lost:
+	case palapi.Lost:
 		return g.GaveUp().IsZero()
-	case Resubmitted:
+	case palapi.Resubmitted:
 		return g.Tries > 0 // a failed step is tried again
-	case Running:
+	case palapi.Running:
 		return g.stumbled != "" || g.Control.Release != nil || g.LeftOutBeside
 	}
 	return false

@@ -9,19 +9,19 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// WithLost returns the observation, with the state [Lost] if a gang of the placer ended early and
+// WithLost returns the observation, with the state [palapi.Lost] if a gang of the placer ended early and
 // must start again, as a whole or in part. In this state, all members have ended; for a gang that
 // has lost only some members, see requeueIncomplete. Nomad does not retry a gang in this state. Either
 // members of the gang were stopped, or a member failed for a known cause and the whole job must
 // start again ([Observed.startsAsAWhole]).
 func (st Observed) WithLost(w World) Observed {
-	if st.Nomad == Ended && st.lost(w) {
-		st.Nomad = Lost
+	if st.Nomad == palapi.Ended && st.lost(w) {
+		st.Nomad = palapi.Lost
 	}
 	return st
 }
@@ -37,7 +37,7 @@ func (st Observed) lost(w World) bool {
 	case slices.ContainsFunc(w.Allocs(st.Key), func(a *cluster.Alloc) bool { return a.Live() && a.Client != api.AllocClientStatusUnknown }):
 		return false // Nomad calls the job dead while stopped tasks are still ending, and these tasks can still succeed
 	}
-	if f := w.LastFailure(st.Job); f != nil && f.Cause != failure.Unknown && st.startsAsAWhole() {
+	if f := w.LastFailure(st.Job); f != nil && f.Cause != palapi.CauseUnknown && st.startsAsAWhole() {
 		return true // even if the gang must not be retried, because its record then shows that the placer gave up
 	}
 	if !st.NeedsAll() {

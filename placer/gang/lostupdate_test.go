@@ -6,6 +6,7 @@ package gang
 import (
 	"testing"
 
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -27,7 +28,7 @@ func TestPastKnown(t *testing.T) {
 		"registered last by us":  {Lifecycle{memory: memory{known: known{Record: &Record{JobModifyIndex: 300}}}}, true},
 		"the versions were read": {Lifecycle{memory: memory{known: known{Record: &Record{JobModifyIndex: 200}, position: position{index: 300}}}}, true},
 	} {
-		c.gang.Observed = Observed{Job: job, Nomad: Waiting, Pins: pins}
+		c.gang.Observed = Observed{Job: job, Nomad: palapi.Waiting, Pins: pins}
 		if got := c.gang.PastKnown(); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
@@ -40,9 +41,9 @@ func TestRequestIsThatOfTheJob(t *testing.T) {
 	for _, why := range []Purpose{ToStop, ToGoOn, ToAsk, ToRestore, ToResize, ToUndo} {
 		w := newFakeWorld()
 		was, now := plainJob("j", 100), plainJob("j", 200)
-		g := &Lifecycle{memory: memory{known: known{Observed: Observed{Job: was, Nomad: Waiting}, Request: request.Request{Job: was}}}, stop: &stopping{}, read: readings{room: &Room{}}}
+		g := &Lifecycle{memory: memory{known: known{Observed: Observed{Job: was, Nomad: palapi.Waiting}, Request: request.Request{Job: was}}}, stop: &stopping{}, read: readings{room: &Room{}}}
 		g.pending = Register{Why: why, Job: now}
-		g.Step(Registered{Observed{Job: now, Nomad: Waiting}}, w)
+		g.Step(Registered{Observed{Job: now, Nomad: palapi.Waiting}}, w)
 		if g.Request.Job != now {
 			t.Errorf("to %s: the request belongs to an earlier version", why)
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/hostile"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
@@ -19,7 +20,7 @@ func TestOrderHints(t *testing.T) {
 	parent, submitted := "sweep", time.Unix(1_000_000, 0)
 	nanos := submitted.UnixNano()
 	job.ParentID, job.SubmitTime = &parent, &nanos
-	g := new(Of(Observed{Key: cluster.KeyOf(job), Job: job, Nomad: Waiting}))
+	g := new(Of(Observed{Key: cluster.KeyOf(job), Job: job, Nomad: palapi.Waiting}))
 	g.Request.Hints, g.eligible = rewrite.Hints{Parallel: 16, Duration: time.Minute}, submitted.Add(time.Minute)
 	j := g.QueueJob(0)
 	if j.Array != "default/sweep" || j.Name != "default/sweep" || j.Estimate != time.Minute || j.ArrayParallel != 16 || j.Submitted != QueueTime(submitted.Add(time.Minute)) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 )
 
@@ -37,7 +38,7 @@ type Outage struct {
 }
 
 // after returns the outage with one more failure.
-func (o Outage) after(f *failure.Failure, now time.Time) Outage {
+func (o Outage) after(f *palapi.Failure, now time.Time) Outage {
 	if o.Failures == 0 {
 		o.Since = now
 	}
@@ -80,7 +81,7 @@ func (g *known) Outage() Outage {
 }
 
 // countOutage records a failure that the infrastructure caused.
-func (g *memory) countOutage(r *Record, f *failure.Failure, w World) []Effect {
+func (g *memory) countOutage(r *Record, f *palapi.Failure, w World) []Effect {
 	if g.ranFor(steadyAfter, f.At) {
 		r.Outage = Outage{}
 	}

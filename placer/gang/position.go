@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -90,7 +91,7 @@ func (g *known) positionKnown() bool {
 	case len(g.Pins.Groups) > 0: // the job cannot have been stopped before its second version
 		return g.Record == nil || g.Record.JobModifyIndex == index || *g.Job.Version < 2
 	}
-	return g.Nomad != Waiting
+	return g.Nomad != palapi.Waiting
 }
 
 // ask holds the time when the author first requested what the job now requests, according to the

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/hostile"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
@@ -132,7 +133,7 @@ func TestRanAndWaitedSurvive(t *testing.T) {
 	start := time.Unix(1_000_000, 0)
 	r := &Record{Submitted: start, Waited: 10 * time.Minute}
 	r.stop(start.Add(70*time.Minute), reason.Reason{}, time.Hour, 1)
-	g := &Lifecycle{memory: memory{known: known{Observed: Observed{Job: rewrite.Gate(plainJob("j", 1)), Nomad: Waiting, Pins: somePins("u")}, Record: r}}}
+	g := &Lifecycle{memory: memory{known: known{Observed: Observed{Job: rewrite.Gate(plainJob("j", 1)), Nomad: palapi.Waiting, Pins: somePins("u")}, Record: r}}}
 	j := g.QueueJob(0)
 	if j.Attained != time.Hour || j.Done != time.Hour || j.Waited != 10*time.Minute || j.Submitted != QueueTime(start) {
 		t.Errorf("in the queue: %+v", j)
@@ -154,7 +155,7 @@ func TestPositionIsRemembered(t *testing.T) {
 			now := vs[3]
 			index := uint64(30)
 			now.JobModifyIndex = &index
-			g := &Lifecycle{memory: memory{known: known{Observed: Observed{Job: now, Nomad: Waiting}, position: position{index: 20, since: time.Unix(0, 0), gpus: 2}}}}
+			g := &Lifecycle{memory: memory{known: known{Observed: Observed{Job: now, Nomad: palapi.Waiting}, position: position{index: 20, since: time.Unix(0, 0), gpus: 2}}}}
 			w := newFakeWorld()
 			if got := g.Step(Reconcile{}, w); len(got) != 1 || got[0] != (ReadVersions{}) {
 				t.Fatalf("effects: %v", got)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
@@ -64,7 +65,7 @@ func TestQuietWhileItWaits(t *testing.T) {
 		"it came after another job":        func(g *Lifecycle, _ *fakeWorld) { g.eligible = time.Unix(1000, 0) },
 		"it replaced its author's change":  func(g *Lifecycle, _ *fakeWorld) { g.overwrote = true },
 	} {
-		g := &Lifecycle{memory: memory{known: known{Observed: Observed{Job: plainJob("j", 0), Nomad: Waiting}}, Queued: true}}
+		g := &Lifecycle{memory: memory{known: known{Observed: Observed{Job: plainJob("j", 0), Nomad: palapi.Waiting}}, Queued: true}}
 		w := newFakeWorld()
 		change(g, w)
 		if quiet := g.Quiet(w); quiet != (name == "") {
@@ -79,7 +80,7 @@ func TestArrivingGangStaysInTheQueue(t *testing.T) {
 	w := newFakeWorld()
 	job := plainJob("j", 200)
 	for _, target := range []*pal.Placement{nil, {}} {
-		g := &Lifecycle{memory: memory{known: known{Observed: Observed{Key: cluster.KeyOf(job), Job: job, Nomad: Waiting}, Target: target}, Queued: true, Placed: true, RetryAt: w.now.Add(time.Minute)}}
+		g := &Lifecycle{memory: memory{known: known{Observed: Observed{Key: cluster.KeyOf(job), Job: job, Nomad: palapi.Waiting}, Target: target}, Queued: true, Placed: true, RetryAt: w.now.Add(time.Minute)}}
 		for _, e := range g.waitInQueue(Sync{}, w) {
 			if _, left := e.(Dequeue); left && target != nil {
 				t.Error("it leaves the queue")
@@ -95,7 +96,7 @@ func TestArrivingGangStaysInTheQueue(t *testing.T) {
 func TestUnsettledUntilGivenUp(t *testing.T) {
 	job := plainJob("j", 300)
 	for givenUp, want := range map[reason.Kind]bool{"": true, reason.GaveUp: false} {
-		g := Lifecycle{memory: memory{known: known{Observed: Observed{Job: job, Nomad: Lost, Pins: somePins("g1")}, Record: &Record{JobModifyIndex: 300, GivenUp: reason.Reason{Kind: givenUp}}}}}
+		g := Lifecycle{memory: memory{known: known{Observed: Observed{Job: job, Nomad: palapi.Lost, Pins: somePins("g1")}, Record: &Record{JobModifyIndex: 300, GivenUp: reason.Reason{Kind: givenUp}}}}}
 		if got := g.Unsettled(); got != want {
 			t.Errorf("given up %q: unsettled %v", givenUp, got)
 		}

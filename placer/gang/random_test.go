@@ -17,8 +17,8 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -107,7 +107,7 @@ func (w *randomWorld) live(events int) (wrong string) {
 		if w.queued != w.g.Queued || w.placed != w.g.Placed {
 			return fmt.Sprintf("the queue was told queued %v, placed %v; the gang believes %v, %v", w.queued, w.placed, w.g.Queued, w.g.Placed)
 		}
-		if runs := w.g.Nomad == Running || w.g.Nomad == Starting; sync && w.stopping && runs && (w.g.stop == nil || !w.g.stop.gated) {
+		if runs := w.g.Nomad == palapi.Running || w.g.Nomad == palapi.Starting; sync && w.stopping && runs && (w.g.stop == nil || !w.g.stop.gated) {
 			return "the queue waits for the gang to stop, but it keeps running"
 		}
 	}
@@ -173,7 +173,7 @@ func (w *randomWorld) change() {
 	case 0:
 		w.failure = nil
 	case 1:
-		w.failure = &failure.Failure{Cause: []failure.Cause{failure.User, failure.Infrastructure, failure.Unknown}[w.rng.IntN(3)], Reason: "r", At: w.now}
+		w.failure = &palapi.Failure{Cause: []palapi.Cause{palapi.CauseUser, palapi.CauseInfrastructure, palapi.CauseUnknown}[w.rng.IntN(3)], Reason: "r", At: w.now}
 	case 2:
 		w.holds = [][]int{nil, {1}, {1, 2}}[w.rng.IntN(3)]
 	case 3:

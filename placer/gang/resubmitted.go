@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -210,7 +211,7 @@ func nodesOf(members []*cluster.Alloc, some func(*cluster.Alloc) bool) (nodes []
 // gang has. If Asks returns true, the queue offers the gang new GPUs ([Room]). The gang keeps
 // running until it can move to the offered GPUs.
 func (g *Lifecycle) Asks() bool {
-	return g.asks && g.Nomad == Resubmitted && g.Refused == nil && g.stop == nil && g.pending == nil
+	return g.asks && g.Nomad == palapi.Resubmitted && g.Refused == nil && g.stop == nil && g.pending == nil
 }
 
 // change moves a running gang to GPUs that fit the author's new request. Nomad moves the gang in

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -86,7 +87,7 @@ func (g *memory) refuseStart(e Event, _ World) []Effect {
 // same GPUs, cameAbout assumes that the first one succeeded. ours is true if any placer's start
 // changed the job.
 func (g *memory) cameAbout(o Observation, b Book) (out []Effect, ours bool) {
-	if g.Job == nil || o.Recreated || o.Nomad != Starting && o.Nomad != Running {
+	if g.Job == nil || o.Recreated || o.Nomad != palapi.Starting && o.Nomad != palapi.Running {
 		return nil, false
 	}
 	all := b.Unanswered(g.Job)
@@ -117,7 +118,7 @@ type DryRunRefusal struct {
 	Unfit []string
 	// Never lists the reasons why no node can take the groups, according to a dry run without the
 	// placer's pins. Never is empty if the gang may only have to wait.
-	Never []request.Obstacle
+	Never []palapi.Obstacle
 }
 
 func (r *DryRunRefusal) Error() string { return r.Why.String() }
@@ -148,7 +149,7 @@ func (g *memory) retryRefused(r *DryRunRefusal, w World) {
 
 // Never is the reason why no node can take a gang, according to Nomad.
 type Never struct {
-	Obstacles []request.Obstacle
+	Obstacles []palapi.Obstacle
 	index     uint64 // JobModifyIndex of the job
 	nodes     uint64 // [World.NodeChanges]
 	until     time.Time

@@ -8,82 +8,31 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// State is the state of a gang. The zero value is the state of a gang that was not observed yet.
-type State string
-
-// [State.Meaning] describes each of these states.
-const (
-	Waiting       State = "waiting"
-	Committing    State = "committing"
-	Starting      State = "starting"
-	Running       State = "running"
-	Stopping      State = "stopping"
-	Completing    State = "completing"
-	Resubmitted   State = "resubmitted"
-	Lost          State = "lost"
-	Failed        State = "failed"
-	Rejected      State = "rejected"
-	Unschedulable State = "unschedulable"
-	Native        State = "native"
-	Template      State = "template"
-	Ended         State = "ended"
-)
-
-var meanings = map[State]string{
-	Waiting:       "The job has the gate and waits in the queue. No member runs.",
-	Committing:    "nomad-pal has sent the registration with pins, and Nomad has not answered yet.",
-	Starting:      "The job has pins, but Nomad has not placed all members yet, or a member is missing.",
-	Running:       "The job has pins, and Nomad has placed all members. The members run, are about to run (for example, they pull images), or are complete.",
-	Stopping:      "The job has the gate and pins, and members still run. nomad-pal is stopping the gang to make room for another gang, to move the gang, or to requeue it.",
-	Completing:    "nomad-pal has told the members to stop, and the members are ending. The GPUs of all members become free at the same time. A gang that is being moved then starts on its new GPUs.",
-	Resubmitted:   "The author registered the job again, with the gate, while the gang was running.",
-	Lost:          "The gang ended before its members had finished. nomad-pal requeues the gang, or Nomad places the missing members again.",
-	Failed:        "nomad-pal has given up on the gang after repeated failures of its members or of the infrastructure.",
-	Rejected:      "nomad-pal cannot serve the job as it is written, and does nothing for the job until the author changes it.",
-	Unschedulable: "The gang waits, but this cluster could not run it even if nothing else ran. The gang blocks no other gang. Only the queue knows this state. The state machine treats the gang as waiting.",
-	Native:        "Nomad alone places the job, because the job has no gate, or because a node satisfies the gate.",
-	Template:      "The job is parameterized or periodic. nomad-pal places the runs that Nomad creates from such a job.",
-	// After a node was disconnected, Nomad can call a job pending although all its members have
-	// succeeded. The job stays pending until an evaluation of type max-disconnect-timeout is due
-	// (seen on 1.11.3).
-	Ended: "The job is complete, failed or stopped.",
-}
-
-// Meaning describes the state.
-func (s State) Meaning() string { return meanings[s] }
-
-// States returns all states, in the order of a gang's life.
-func States() []State {
-	return []State{Waiting, Committing, Starting, Running, Stopping, Completing, Resubmitted, Lost, Failed, Rejected, Unschedulable, Native, Template, Ended}
-}
-
-// Ours reports whether the placer is responsible for a job in this state.
-func (s State) Ours() bool { return s != Native && s != Template && s != Ended }
-
 // State returns the state of the gang. State starts from the state that Nomad shows, and refines it
 // with what the placer remembers. A placer that has just started remembers nothing, so a gang that
 // is completing or committing appears to be waiting. The gang's GPUs still count as allocated while
 // its members live.
-func (g *Lifecycle) State(b Book) State {
+func (g *Lifecycle) State(b Book) palapi.State {
 	_, committing := g.pending.(Commit)
 	switch {
 	case !g.GaveUp().IsZero():
-		return Failed
-	case g.Nomad != Waiting:
+		return palapi.Failed
+	case g.Nomad != palapi.Waiting:
 		return g.Nomad
 	case g.stop != nil || g.Target != nil:
-		return Completing
+		return palapi.Completing
 	case g.Refused != nil:
-		return Rejected
+		return palapi.Rejected
 	case committing, len(b.Unanswered(g.Job)) > 0:
-		return Committing
+		return palapi.Committing
 	}
-	return Waiting
+	return palapi.Waiting
 }
 
 // Observed holds a job and its members as Nomad shows them, and the state that follows from Nomad's
@@ -93,10 +42,10 @@ func (g *Lifecycle) State(b Book) State {
 type Observed struct {
 	Key cluster.JobKey
 	Job *api.Job
-	// Nomad is the state that Nomad's objects show. The state is one of [Waiting], [Starting],
-	// [Running], [Stopping], [Resubmitted], [Lost], [Native], [Template] and [Ended]. The state of
-	// an isolated job is [Rejected]. [Lifecycle.State] refines this state.
-	Nomad State
+	// Nomad is the state that Nomad's objects show. The state is one of [palapi.Waiting], [palapi.Starting],
+	// [palapi.Running], [palapi.Stopping], [palapi.Resubmitted], [palapi.Lost], [palapi.Native], [palapi.Template] and [palapi.Ended]. The state of
+	// an isolated job is [palapi.Rejected]. [Lifecycle.State] refines this state.
+	Nomad palapi.State
 	Pins  rewrite.Pins
 	// Members lists the members that are live and meant to keep running. Members does not include
 	// members left behind on a disconnected node ([cluster.Alloc.LeftBehind]), because the placer
@@ -122,8 +71,8 @@ type Observed struct {
 }
 
 // Observe derives the state of a job from Nomad's objects: the job's allocations, the gate and the
-// pins. Observe reports a lost gang as [Ended]. [Observed.WithLost] distinguishes [Lost] from
-// [Ended].
+// pins. Observe reports a lost gang as [palapi.Ended]. [Observed.WithLost] distinguishes [palapi.Lost] from
+// [palapi.Ended].
 func Observe(s *cluster.State, job *api.Job) Observed {
 	st := Observed{Key: cluster.KeyOf(job), Job: job}
 	pins, pinned := rewrite.Pinned(job)
@@ -162,8 +111,8 @@ func Observe(s *cluster.State, job *api.Job) Observed {
 	st.LeftOut, st.LeftOutBeside = leftOut(job, as)
 	st.CutShort = cutShort(job, as)
 	dropped := (gated && !placed || st.CutShort) && !rewrite.Stopped(job)
-	if st.Nomad = st.state(pinned, gated, past, dropped); st.Nomad == Running && !live {
-		st.Nomad = Ended
+	if st.Nomad = st.state(pinned, gated, past, dropped); st.Nomad == palapi.Running && !live {
+		st.Nomad = palapi.Ended
 	}
 	return st
 }
@@ -274,28 +223,28 @@ func gpusPerMember(job *api.Job) map[string]int {
 // Nomad also drops the blocked evaluation of a service whose deployment waits for promotion, if the
 // gate was registered just as members were placed and these members are then stopped. A service
 // that is [Observed.CutShort] has not ended either.
-func (st *Observed) state(pinned, gated, pastGate, dropped bool) State {
+func (st *Observed) state(pinned, gated, pastGate, dropped bool) palapi.State {
 	switch {
 	case cluster.Ended(st.Job) && !dropped:
-		return Ended
+		return palapi.Ended
 	case cluster.Template(st.Job):
-		return Template
+		return palapi.Template
 	case gated && len(st.Members) == 0 && request.Paused(st.Job):
-		return Ended
+		return palapi.Ended
 	case gated && len(st.Members) == 0:
-		return Waiting
+		return palapi.Waiting
 	case gated && pastGate:
-		return Native
+		return palapi.Native
 	case gated && pinned:
-		return Stopping
+		return palapi.Stopping
 	case gated:
-		return Resubmitted
+		return palapi.Resubmitted
 	case !pinned:
-		return Native
+		return palapi.Native
 	case st.Have < st.Want:
-		return Starting
+		return palapi.Starting
 	}
-	return Running
+	return palapi.Running
 }
 
 // Holds counts the GPUs that the job's members hold.

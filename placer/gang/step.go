@@ -9,6 +9,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -69,13 +70,13 @@ func (g *Lifecycle) observe(e Event, w World) []Effect {
 	// The author registered the job again during the stop. Without a gate, Nomad keeps the members
 	// running, or reruns members that were told to stop. If the author's version has a gate,
 	// members keep running if they were not told to stop yet.
-	runsOn := o.Nomad == Starting || o.Nomad == Running || (o.Nomad == Resubmitted && g.stop != nil && !g.stop.requested)
+	runsOn := o.Nomad == palapi.Starting || o.Nomad == palapi.Running || (o.Nomad == palapi.Resubmitted && g.stop != nil && !g.stop.requested)
 	if changed && g.stop != nil && g.stop.gated && runsOn {
 		g.stop, g.Reserved = nil, nil
 		out = append(out, QueueKept{})
 	}
 	g.becomes(o.Observed)
-	if g.Nomad == Running || g.Nomad == Waiting && g.stop == nil || g.Nomad == Lost || g.Nomad == Ended {
+	if g.Nomad == palapi.Running || g.Nomad == palapi.Waiting && g.stop == nil || g.Nomad == palapi.Lost || g.Nomad == palapi.Ended {
 		g.Reserved = nil
 	}
 	if !g.Observed.Ours() {
@@ -87,7 +88,7 @@ func (g *Lifecycle) observe(e Event, w World) []Effect {
 
 // becomes sets the observed state. If the gang is complete, becomes clears the trouble.
 func (g *memory) becomes(o Observed) {
-	if o.Nomad == Running && g.Nomad != Running {
+	if o.Nomad == palapi.Running && g.Nomad != palapi.Running {
 		g.trouble, g.stumbled = nil, ""
 	}
 	g.Observed = o
@@ -107,7 +108,7 @@ func (g *memory) leave() []Effect {
 		out = append(out, SaveRecord{*g.Record})
 	}
 	if g.Queued {
-		out = append(out, Dequeue{Finished: g.Placed && g.Nomad == Ended && !rewrite.Stopped(g.Job) && g.Want > 0 && g.Have >= g.Want})
+		out = append(out, Dequeue{Finished: g.Placed && g.Nomad == palapi.Ended && !rewrite.Stopped(g.Job) && g.Want > 0 && g.Have >= g.Want})
 		g.Queued, g.Placed = false, false
 	}
 	return out
@@ -123,7 +124,7 @@ func (g *Lifecycle) reconcile(e Event, w World) []Effect {
 // first duty. Each duty checks what was already read, so finished duties do nothing, and no duty
 // needs to remember where it was interrupted.
 func (g *Lifecycle) doDuties(w World) []Effect {
-	if g.Nomad == Rejected { // the job is set aside and not examined
+	if g.Nomad == palapi.Rejected { // the job is set aside and not examined
 		return nil
 	}
 	due := g.read.Last || !w.Now().Before(g.RetryAt)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -254,7 +255,7 @@ func (g *Observed) dying(w World) bool {
 // hasStopped ends the stop once all members have ended. Another cycle must then follow, because the
 // view does not show the gang's GPUs as free yet.
 func (g *Lifecycle) hasStopped(w World) []Effect {
-	if g.Nomad != Waiting || g.stop == nil || g.dying(w) {
+	if g.Nomad != palapi.Waiting || g.stop == nil || g.dying(w) {
 		return nil
 	}
 	g.edited = g.edited || g.Queued && (g.stop.someDone || g.stop.why == Requeued) // a requeued gang may now avoid other nodes

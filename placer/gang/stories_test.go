@@ -19,8 +19,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -56,7 +56,7 @@ type story struct {
 	// index is the JobModifyIndex of the last registration.
 	index   uint64
 	pending Effect
-	began   State // the state before the last event that was not an answer
+	began   palapi.State // the state before the last event that was not an answer
 }
 
 func TestStories(t *testing.T) {
@@ -127,7 +127,7 @@ func (s *story) world(d *datadriven.TestData) string {
 			}
 			s.w.now = s.w.now.Add(by)
 		case a.Key == "failure":
-			s.w.failure = &failure.Failure{Cause: map[string]failure.Cause{"user": failure.User, "infrastructure": failure.Infrastructure, "unknown": failure.Unknown}[value], Reason: "exit code 1", Node: "n2", At: s.w.now, Placed: s.w.now}
+			s.w.failure = &palapi.Failure{Cause: map[string]palapi.Cause{"user": palapi.CauseUser, "infrastructure": palapi.CauseInfrastructure, "unknown": palapi.CauseUnknown}[value], Reason: "exit code 1", Node: "n2", At: s.w.now, Placed: s.w.now}
 		case a.Key == "after":
 			ran, err := time.ParseDuration(value)
 			if err != nil {

@@ -15,20 +15,19 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 )
 
 // Every state handles every event, except the state that only the queue finds out
 // ([Unschedulable]).
 func TestTableIsWhole(t *testing.T) {
 	t.Parallel()
-	if len(States()) != len(meanings) {
-		t.Errorf("%d states, but %d meanings", len(States()), len(meanings))
-	}
-	for _, s := range States() {
+	for _, s := range palapi.States() {
 		if s.Meaning() == "" {
 			t.Errorf("state %q has no meaning", s)
 		}
-		if s == Unschedulable {
+		if s == palapi.Unschedulable {
 			continue
 		}
 		for _, k := range kinds() {
@@ -36,7 +35,7 @@ func TestTableIsWhole(t *testing.T) {
 				t.Errorf("state %s does not handle %s", s, k)
 			}
 		}
-		if turns := len(duties[s]) > 0; turns != s.Ours() && s != Ended { // an ended job undoes a lost update
+		if turns := len(duties[s]) > 0; turns != s.Ours() && s != palapi.Ended { // an ended job undoes a lost update
 			t.Errorf("state %s has duties: %v; is ours: %v", s, turns, s.Ours())
 		}
 	}
@@ -48,7 +47,7 @@ func TestListsAreWhole(t *testing.T) {
 	for _, c := range []struct {
 		file, of string
 		listed   int
-	}{{"state.go", "State", len(States())}, {"event.go", "Kind", len(kinds()) + 1}} { // answers are not in the table
+	}{{"../api/state.go", "State", len(palapi.States())}, {"event.go", "Kind", len(kinds()) + 1}} { // answers are not in the table
 		f, err := parser.ParseFile(token.NewFileSet(), c.file, nil, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -106,7 +105,7 @@ func TestDrawing(t *testing.T) {
 func statesTable() string {
 	var b strings.Builder
 	b.WriteString("| state | what it is |\n|---|---|\n")
-	for _, s := range States() {
+	for _, s := range palapi.States() {
 		fmt.Fprintf(&b, "| %s | %s |\n", s, s.Meaning())
 	}
 	return b.String()
@@ -119,7 +118,7 @@ func drawing() string {
 The changes of state that the placer causes. Events in Nomad can move a gang from any state to any other state at any time.
 
 `)
-	for _, s := range States() {
+	for _, s := range palapi.States() {
 		out, _ := successors(s)
 		for _, to := range out {
 			fmt.Fprintf(&b, "  %s --> %s\n", s, to)
@@ -129,7 +128,7 @@ The changes of state that the placer causes. Events in Nomad can move a gang fro
 	for _, d := range []duty{dutyRecord, dutyPosition, dutyUndo} {
 		fmt.Fprintf(&b, "* %s\n", d.say)
 	}
-	for _, s := range States() {
+	for _, s := range palapi.States() {
 		if !slices.ContainsFunc(duties[s], func(d duty) bool { return !d.common }) {
 			continue
 		}
@@ -147,8 +146,8 @@ The changes of state that the placer causes. Events in Nomad can move a gang fro
 		fmt.Fprintf(&b, " %s |", k)
 	}
 	b.WriteString("\n|---|" + strings.Repeat("---|", len(verdicts)) + "\n")
-	for _, s := range States() {
-		if s == Unschedulable {
+	for _, s := range palapi.States() {
+		if s == palapi.Unschedulable {
 			continue
 		}
 		fmt.Fprintf(&b, "| %s |", s)
@@ -173,13 +172,13 @@ func kinds() []Kind {
 // reaches are the states to which the placer's actions may bring a gang from this one. An
 // observation may bring it to any state. Undoing a lost update may bring it to any state that the
 // author's change leads to.
-func reaches(s State) []State {
+func reaches(s palapi.State) []palapi.State {
 	out, common := successors(s)
 	return others(s, out, common)
 }
 
 // others appends the states in to that are not s and not in out yet.
-func others(s State, out, to []State) []State {
+func others(s palapi.State, out, to []palapi.State) []palapi.State {
 	for _, t := range to {
 		if t != s && !slices.Contains(out, t) {
 			out = append(out, t)
@@ -189,7 +188,7 @@ func others(s State, out, to []State) []State {
 }
 
 // successors is [reaches], with the states that only the common duties lead to returned separately.
-func successors(s State) (out, common []State) {
+func successors(s palapi.State) (out, common []palapi.State) {
 	for _, k := range kinds() {
 		out = others(s, out, handlerOf(s, k).to)
 	}

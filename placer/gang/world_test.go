@@ -12,8 +12,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -23,7 +23,7 @@ type fakeWorld struct {
 	state    *cluster.State
 	now      time.Time
 	retries  int
-	failure  *failure.Failure
+	failure  *palapi.Failure
 	lost     string // the id of a node that is lost
 	holds    []int
 	reserved bool
@@ -57,7 +57,7 @@ func (w *fakeWorld) Retries() int                             { return w.retries
 func (w *fakeWorld) RestartCost() time.Duration               { return time.Minute }
 func (w *fakeWorld) Policy() string                           { return "pal" }
 func (w *fakeWorld) Allocs(k cluster.JobKey) []*cluster.Alloc { return w.state.AllocsOf(k) }
-func (w *fakeWorld) LastFailure(*api.Job) *failure.Failure    { return w.failure }
+func (w *fakeWorld) LastFailure(*api.Job) *palapi.Failure     { return w.failure }
 func (w *fakeWorld) NodeLost(a *cluster.Alloc) bool {
 	return a.Client == api.AllocClientStatusLost || w.lost != "" && a.Node == w.lost
 }

@@ -14,11 +14,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
@@ -42,49 +42,15 @@ const (
 	handover = 10 * time.Second
 )
 
-// Activity describes whether a placer is active, according to its heartbeat.
-type Activity struct {
-	// Unknown is the reason why it is not known whether a placer is active, or "" if this is known.
-	Unknown string `json:"unknown,omitempty"`
-	// Working is true if a placer is known to be active.
-	Working bool `json:"working"`
-	// Since is the time when the active placer started to work, or when the last placer stopped.
-	// Since is zero if there was no placer.
-	Since time.Time `json:"since,omitzero"`
-	// Trouble is the reason why the agent did not place jobs when it wrote its last heartbeat, or
-	// "" if the agent placed jobs.
-	Trouble string `json:"trouble,omitempty"`
-	// Agent is the agent that wrote the last heartbeat, in the form host/process id-suffix. The
-	// suffix is random.
-	Agent   string `json:"agent,omitempty"`
-	Version string `json:"version,omitempty"` // version and commit of the agent
-	Address string `json:"address,omitempty"` // URL of the agent's API, if the agent publishes it
-	// Warnings are only for operators. The other fields are for everybody who may query an agent.
-	Warnings []string `json:"-"`
-	// Beaten is the time when the last heartbeat was written, by the clock of the reader, or zero if
-	// there is no heartbeat.
-	Beaten time.Time `json:"-"`
-}
-
 // Fresh reports whether the last heartbeat is so recent that the agent that wrote it should answer
 // requests. The agent can still be in trouble, or have just started.
-func Fresh(a Activity, now time.Time) bool {
+func Fresh(a palapi.Activity, now time.Time) bool {
 	return (a.Working || a.Trouble != "" || a.Unknown != "") && now.Sub(a.Beaten) <= heartbeatLapses
 }
 
-// Host returns the agent's machine, which is a part of the agent's name.
-func (a Activity) Host() string {
-	host, _, _ := strings.Cut(a.Agent, "/")
-	return host
-}
-
-// Idle reports whether no placer is active. Idle returns false if nobody knows whether a placer is
-// active.
-func (a Activity) Idle() bool { return !a.Working && a.Unknown == "" }
-
-// activityOf derives the [Activity] from a heartbeat and the time when the heartbeat was written.
-func activityOf(b store.Heartbeat, written, now time.Time) Activity {
-	a := Activity{Agent: b.Agent, Version: b.Version, Address: b.Address, Trouble: b.Trouble, Since: b.Since, Warnings: b.Warnings, Beaten: written}
+// activityOf derives the [palapi.Activity] from a heartbeat and the time when the heartbeat was written.
+func activityOf(b store.Heartbeat, written, now time.Time) palapi.Activity {
+	a := palapi.Activity{Agent: b.Agent, Version: b.Version, Address: b.Address, Trouble: b.Trouble, Since: b.Since, Warnings: b.Warnings, Beaten: written}
 	age := now.Sub(written)
 	switch {
 	case b.Trouble != "":
@@ -104,16 +70,16 @@ func activityOf(b store.Heartbeat, written, now time.Time) Activity {
 // ReadActivity reads the heartbeat, and returns whether a placer is active. now is the caller's
 // time. ReadActivity computes the heartbeat's age from the time in Nomad's answer, because the
 // caller's clock can be wrong.
-func ReadActivity(ctx context.Context, c *nomad.Client, now time.Time) (Activity, error) {
+func ReadActivity(ctx context.Context, c *nomad.Client, now time.Time) (palapi.Activity, error) {
 	beat, date := store.In(c).Heartbeat(), now
 	is, err := beat.Read(nomad.WithDate(ctx, &date))
 	switch {
 	case nomad.Refused(err):
-		return Activity{Unknown: fmt.Sprintf("the token cannot read the variable %q", beat.Path)}, nil
+		return palapi.Activity{Unknown: fmt.Sprintf("the token cannot read the variable %q", beat.Path)}, nil
 	case store.Unreadable(err):
-		return Activity{Unknown: err.Error()}, nil
+		return palapi.Activity{Unknown: err.Error()}, nil
 	case err != nil || !is.There:
-		return Activity{}, err
+		return palapi.Activity{}, err
 	}
 	a := activityOf(is.Of, is.Written, date)
 	a.Beaten = a.Beaten.Add(now.Sub(date))

@@ -16,6 +16,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
@@ -66,7 +67,7 @@ type Ledger struct {
 	shifted []cluster.JobKey           // see TakeShifted
 	// givenBins contains the bins of the profile that the plugins loaded from a file.
 	givenBins map[binKey]pal.PMScore
-	speeds    []ModelSpeed // see ModelSpeeds; nil if not computed yet
+	speeds    []palapi.ModelSpeed // see ModelSpeeds; nil if not computed yet
 }
 
 // New builds a ledger from the state. New sorts nodes by name, then by id, and instances by id.

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/nomad-pal/nomad-pal/pal/attr"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 )
 
 const (
@@ -35,28 +36,11 @@ const (
 	within = 3 * time.Second
 )
 
-// Use is the current load of a GPU. If the GPU does not report a value, the field is nil.
-type Use struct {
-	// At is the time when the plugin read the values.
-	At time.Time `json:"at,omitzero"`
-	// Utilization is the percentage of time during which a kernel ran.
-	Utilization    *int64 `json:"utilization_percent,omitempty"`
-	MemoryUsedMiB  *int64 `json:"memory_used_mib,omitempty"`  // GPU memory in use, in MiB
-	MemoryTotalMiB *int64 `json:"memory_total_mib,omitempty"` // size of the GPU memory, in MiB
-	TemperatureC   *int64 `json:"temperature_c,omitempty"`    // temperature, in °C
-	PowerW         *int64 `json:"power_w,omitempty"`          // power drawn, in watts
-	PowerLimitW    *int64 `json:"power_limit_w,omitempty"`    // enforced power limit, in watts
-}
-
-// Idle reports whether the GPU is known to compute nothing. Idle returns false if the utilization
-// is unknown.
-func (u Use) Idle() bool { return u.Utilization != nil && *u.Utilization == 0 }
-
 // Of returns the load of each GPU from a node's statistics. The keys are GPU ids. The plugin
 // nomad-device-nvidia uses the same names for these statistics. All parts of a shared GPU count as
 // one GPU.
-func Of(stats *api.HostStats) map[string]Use {
-	out := map[string]Use{}
+func Of(stats *api.HostStats) map[string]palapi.Load {
+	out := map[string]palapi.Load{}
 	for _, group := range stats.DeviceStats {
 		if group == nil || group.Vendor != attr.Vendor {
 			continue
@@ -66,7 +50,7 @@ func Of(stats *api.HostStats) map[string]Use {
 				continue // of a shared GPU, only the first part has statistics
 			}
 			of := s.Stats.Attributes
-			u := Use{At: s.Timestamp, TemperatureC: number(of, attr.StatTemperature)}
+			u := palapi.Load{At: s.Timestamp, TemperatureC: number(of, attr.StatTemperature)}
 			n := number(of, attr.StatUtilization)
 			if n != nil && *n <= 100 {
 				u.Utilization = n
@@ -109,14 +93,14 @@ type Reader struct {
 type heard struct {
 	mu  sync.Mutex
 	at  time.Time
-	use map[string]Use
+	use map[string]palapi.Load
 	err error
 }
 
 // Nodes returns the load of the GPUs on the given nodes. The keys are GPU ids. silent maps the id
 // of each node that did not answer to the reason. If there are more than [MostNodes] nodes, Nodes
 // returns an error.
-func (r *Reader) Nodes(ctx context.Context, c *api.Client, nodes []string) (use map[string]Use, silent map[string]error, err error) {
+func (r *Reader) Nodes(ctx context.Context, c *api.Client, nodes []string) (use map[string]palapi.Load, silent map[string]error, err error) {
 	nodes = slices.Compact(slices.Sorted(slices.Values(nodes)))
 	if len(nodes) > MostNodes {
 		return nil, nil, fmt.Errorf("cannot read the GPU load of %d nodes: the limit is %d nodes per request; select nodes (-node) or a job (-job)", len(nodes), MostNodes)
@@ -128,7 +112,7 @@ func (r *Reader) Nodes(ctx context.Context, c *api.Client, nodes []string) (use 
 		asking.Go(func() error { answers[i] = r.node(ctx, c, id); return nil })
 	}
 	_ = asking.Wait() // the errors are in the answers of the nodes
-	use, silent = map[string]Use{}, map[string]error{}
+	use, silent = map[string]palapi.Load{}, map[string]error{}
 	for i, id := range nodes {
 		if answers[i].err != nil {
 			silent[id] = answers[i].err

@@ -15,6 +15,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/nomad/api"
+
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 )
 
 // The plugin's statistics are read by name. Impossible or missing values are unknown. Parts of a
@@ -34,7 +36,7 @@ func TestOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := func(x int64) *int64 { return &x }
-	want := map[string]Use{
+	want := map[string]palapi.Load{
 		"GPU-1": {Utilization: n(97), MemoryUsedMiB: n(10), MemoryTotalMiB: n(100), TemperatureC: n(60), PowerW: n(600), PowerLimitW: n(700)},
 		"GPU-2": {PowerW: n(5)},
 		"GPU-3": {Utilization: n(0)},

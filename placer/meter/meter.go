@@ -23,7 +23,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 
 	"github.com/nomad-pal/nomad-pal/pal"
-	"github.com/nomad-pal/nomad-pal/placer/failure"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 )
 
@@ -121,7 +121,7 @@ func (m *Meter) begin() {
 	for _, reason := range []gang.StopReason{gang.Preempted, gang.Moved, gang.Resized, gang.Requeued} {
 		m.Stops.WithLabelValues(string(reason))
 	}
-	for _, cause := range []failure.Cause{failure.User, failure.Infrastructure, failure.Unknown} {
+	for _, cause := range []palapi.Cause{palapi.CauseUser, palapi.CauseInfrastructure, palapi.CauseUnknown} {
 		m.Failures.WithLabelValues(string(cause))
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -59,7 +59,7 @@ func ComesAfter(other cluster.JobKey, why reason.Reason) reason.Reason {
 // waitsForOthers reports whether the job's pal_after and pal_begin still apply. They no longer apply
 // to a job that has already run, unless its author edits it.
 func (t *Tracked) waitsForOthers() bool {
-	return t.Nomad == gang.Waiting && t.Refused == nil && len(t.Pins.Groups) == 0
+	return t.Nomad == palapi.Waiting && t.Refused == nil && len(t.Pins.Groups) == 0
 }
 
 // AwaitBegin sets Eligible to the time in the job's pal_begin, and returns a reason if this time is in
@@ -157,7 +157,7 @@ func (t *Tracked) ahead() reason.Reason {
 		return reason.Reason{Kind: reason.AheadRejected}
 	case *t.Job.Type != api.JobTypeBatch:
 		return reason.Reason{Kind: reason.AheadEndless, Cause: *t.Job.Type}
-	case t.Nomad == gang.Running || t.Nomad == gang.Starting:
+	case t.Nomad == palapi.Running || t.Nomad == palapi.Starting:
 		return reason.Reason{Kind: reason.AheadRuns}
 	}
 	return reason.Reason{Kind: reason.AheadWaits}

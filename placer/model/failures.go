@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 )
@@ -32,7 +33,7 @@ func (m *Model) FailedOn(k cluster.JobKey, now time.Time) map[string]bool {
 // failuresOf returns the recorded failures of a job's members with GPUs. For failed allocations
 // without a recorded failure, failuresOf returns the data that Nomad still has. Not every failure
 // is recorded, because a mass failure can exceed the limit of the record.
-func (m *Model) failuresOf(k cluster.JobKey) (found []failure.Failure) {
+func (m *Model) failuresOf(k cluster.JobKey) (found []palapi.Failure) {
 	noted := map[string]bool{}
 	for _, f := range m.Failures {
 		if f.Namespace == k.Namespace && f.Job == k.ID {
@@ -48,7 +49,7 @@ func (m *Model) failuresOf(k cluster.JobKey) (found []failure.Failure) {
 }
 
 // Diagnose finds the cause of a failed or lost allocation.
-func (m *Model) Diagnose(a *cluster.Alloc) failure.Failure {
+func (m *Model) Diagnose(a *cluster.Alloc) palapi.Failure {
 	gpus := m.State.OwnGPUs(a)
 	f := failure.Diagnose(a, gpus, m.State.Nodes.Name(a.Node), m.State.Unhealthy(gpus))
 	job := m.State.Jobs[a.Job]
@@ -58,27 +59,21 @@ func (m *Model) Diagnose(a *cluster.Alloc) failure.Failure {
 	return f
 }
 
-// Try is one failure of a member, with the number of the try in which the member failed.
-type Try struct {
-	Try int `json:"try"` // the try's number, from 1, among the tries that are still known
-	failure.Failure
-}
-
 // Tries returns the failures of the job's members, if Nomad or the placer still has data about
 // them. One try includes everything that Nomad placed for one registration of the job, even if
 // Nomad rescheduled members. If the registration is unknown, a member belongs to the current try if
 // it was placed before the first member of the try ended. If the job was purged and run again,
 // failures before the purge do not count.
-func (m *Model) Tries(k cluster.JobKey) []Try {
+func (m *Model) Tries(k cluster.JobKey) []palapi.Try {
 	found := m.failuresOf(k)
 	job := m.State.Jobs[k]
 	if job != nil && job.CreateIndex != nil {
-		found = slices.DeleteFunc(found, func(f failure.Failure) bool { return 0 < f.Index && f.Index < *job.CreateIndex })
+		found = slices.DeleteFunc(found, func(f palapi.Failure) bool { return 0 < f.Index && f.Index < *job.CreateIndex })
 	}
-	slices.SortFunc(found, func(a, b failure.Failure) int {
+	slices.SortFunc(found, func(a, b palapi.Failure) int {
 		return cmp.Or(a.Placed.Compare(b.Placed), a.At.Compare(b.At), cmp.Compare(a.Alloc, b.Alloc))
 	})
-	var out []Try
+	var out []palapi.Try
 	try, index := 0, uint64(0) // of the current try; ended is when its first member ended
 	var ended time.Time
 	for i, f := range found {
@@ -92,7 +87,7 @@ func (m *Model) Tries(k cluster.JobKey) []Try {
 			ended = f.At
 		}
 		index = cmp.Or(index, f.JobIndex)
-		out = append(out, Try{try, f})
+		out = append(out, palapi.Try{Try: try, Failure: f})
 	}
 	return out
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -101,7 +102,7 @@ func (k Key) Get(c Config) string {
 	case *float64:
 		return strconv.FormatFloat(*from, 'g', -1, 64)
 	case *time.Duration:
-		return ShortDuration(*from)
+		return palapi.ShortDuration(*from)
 	case *string:
 		return *from
 	}
@@ -118,18 +119,6 @@ func (k Key) Literal(c Config) string {
 		}
 	}
 	return strconv.Quote(k.Get(c))
-}
-
-// ShortDuration formats a duration without zero parts, for example as 36h instead of 36h0m0s.
-func ShortDuration(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
 }
 
 // Keys returns all keys, in the order in which the reference lists them.

@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
@@ -77,7 +78,7 @@ func (m *Model) Leaving(st gang.Observed) (said []reason.Reason) {
 // Ending returns a reason if a gang waits while its stopped members are still ending, and no reason
 // otherwise.
 func (m *Model) Ending(o gang.Observed) reason.Reason {
-	if o.Nomad != gang.Waiting {
+	if o.Nomad != palapi.Waiting {
 		return reason.Reason{}
 	}
 	n := 0

@@ -30,8 +30,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
@@ -46,8 +46,8 @@ type Model struct {
 	View         *request.View
 	Queue        *queue.Queue
 	Jobs         map[cluster.JobKey]*Tracked
-	Failures     []failure.Failure // of members, oldest first
-	Quarantine   map[string]failure.Quarantine
+	Failures     []palapi.Failure // of members, oldest first
+	Quarantine   map[string]palapi.Quarantine
 	Windows      windowsInForce
 	Dependencies dependencyCache
 	// Controls maps jobs to the orders that people gave about them, such as a hold. Controls is nil
@@ -255,7 +255,7 @@ func (m *Model) Observed(job *api.Job) gang.Observed {
 }
 
 func isolatedObserved(job *api.Job) gang.Observed {
-	return gang.Observed{Key: cluster.KeyOf(job), Job: job, Nomad: gang.Rejected}
+	return gang.Observed{Key: cluster.KeyOf(job), Job: job, Nomad: palapi.Rejected}
 }
 
 // SizeOf returns the size of a running or waiting elastic gang, or nil for other jobs.
@@ -326,7 +326,7 @@ const unplacedAfter = 2 * time.Minute
 func (m *Model) Unplaced() []string {
 	late, since := 0, m.Time
 	for _, t := range m.Sorted() {
-		if t.Nomad != gang.Starting || len(t.Members) > 0 || t.Record == nil || !t.Record.Ready.IsZero() || m.Time.Sub(t.Record.Decided) < unplacedAfter {
+		if t.Nomad != palapi.Starting || len(t.Members) > 0 || t.Record == nil || !t.Record.Ready.IsZero() || m.Time.Sub(t.Record.Decided) < unplacedAfter {
 			continue
 		}
 		if late++; t.Record.Decided.Before(since) {
@@ -378,23 +378,23 @@ type EvaluationQueries struct {
 
 // statusOf returns the job's status. w describes what the job waits for according to the queue. w
 // can be nil.
-func (m *Model) statusOf(t *Tracked, w *Wait) JobStatus {
-	j := JobStatus{Namespace: t.Key.Namespace, Job: t.Key.ID, State: t.Shown(m, w), Reason: t.Trouble()}
+func (m *Model) statusOf(t *Tracked, w *Wait) palapi.JobStatus {
+	j := palapi.JobStatus{Namespace: t.Key.Namespace, Job: t.Key.ID, State: t.Shown(m, w), Reason: t.Trouble()}
 	if t.Job.Priority != nil {
 		j.Priority = cmp.Or(t.Control.Priority, *t.Job.Priority)
 	}
 	j.User, j.Held = t.Request.Hints.User, t.Control.Held != nil
 	switch {
-	case t.Nomad == gang.Rejected: // isolated: the placer does not examine such a job further
+	case t.Nomad == palapi.Rejected: // isolated: the placer does not examine such a job further
 		j.Reason = Refused(t.Refused)
 		return j
-	case j.State == gang.Failed:
+	case j.State == palapi.Failed:
 		j.Reason = t.GaveUp()
 	case t.Refused != nil && len(t.Members) > 0:
 		j.Reason = reason.Reason{Kind: reason.RunsUnread, Cause: t.Refused.Error()}
 	case t.Refused != nil:
 		j.Reason = Refused(t.Refused)
-	case t.Nomad == gang.Waiting:
+	case t.Nomad == palapi.Waiting:
 		w.Tell(&j)
 		j.Reason = t.WhyWaits(m, w, j.Reason)
 	}
@@ -420,7 +420,7 @@ func (t *Tracked) WhyWaits(b gang.Book, w *Wait, queued reason.Reason) reason.Re
 		return Refused(t.Refused)
 	case t.After != nil:
 		return *t.After
-	case w == nil || t.State(b) == gang.Committing:
+	case w == nil || t.State(b) == palapi.Committing:
 		return t.Trouble().Or(queued).Or(reason.Reason{Kind: reason.BeingRead})
 	case t.Trouble().Same(queued):
 		return queued
@@ -438,9 +438,9 @@ func Refused(err error) reason.Reason {
 
 // Shown returns the state of a job in the form that people see. w describes what the job waits for
 // according to the queue. w can be nil.
-func (t *Tracked) Shown(b gang.Book, w *Wait) gang.State {
-	if s := t.State(b); s != gang.Waiting || t.Never == nil && (w == nil || !w.never) {
+func (t *Tracked) Shown(b gang.Book, w *Wait) palapi.State {
+	if s := t.State(b); s != palapi.Waiting || t.Never == nil && (w == nil || !w.never) {
 		return s
 	}
-	return gang.Unschedulable
+	return palapi.Unschedulable
 }

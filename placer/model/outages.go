@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 )
 
@@ -40,7 +41,7 @@ func DelayRetries(m *Model) {
 	m.Outages = outages{}
 	for _, t := range m.Sorted() {
 		o := t.Outage()
-		waits := t.Nomad == gang.Waiting
+		waits := t.Nomad == palapi.Waiting
 		switch {
 		case waits && !t.InDoubt(m.Cfg.Retries).IsZero():
 			t.waitFor(t.InDoubt(m.Cfg.Retries))

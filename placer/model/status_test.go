@@ -11,7 +11,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
-	"github.com/nomad-pal/nomad-pal/placer/failure"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/ledger"
 	"github.com/nomad-pal/nomad-pal/placer/request"
 )
@@ -44,7 +44,7 @@ func TestCountGPUs(t *testing.T) {
 	c.SetTaken(c.Find("slow for both, and taken"), true)
 	c.SetTaken(c.Find("unhealthy, and taken"), true)
 	c.SetTaken(c.Find("s::0"), true)
-	m := Model{Time: now, View: &request.View{Ledger: &ledger.Ledger{Cluster: c}}, Quarantine: map[string]failure.Quarantine{
+	m := Model{Time: now, View: &request.View{Ledger: &ledger.Ledger{Cluster: c}}, Quarantine: map[string]palapi.Quarantine{
 		"quarantined": {Until: now.Add(time.Hour)}, "its quarantine has ended": {Until: now},
 	}}
 	for _, x := range []struct {
@@ -54,7 +54,7 @@ func TestCountGPUs(t *testing.T) {
 		m.Cfg.Queue.OutlierThreshold = x.threshold
 		var s Status
 		s.CountGPUs(&m)
-		if want := (GPUsInTrouble{Unhealthy: 2.25, Quarantined: 1, Degraded: 1}); s.InTrouble != want || s.Allocated != 1.25 || s.GPUs != 10 {
+		if want := (palapi.GPUsInTrouble{Unhealthy: 2.25, Quarantined: 1, Degraded: 1}); s.InTrouble != want || s.Allocated != 1.25 || s.GPUs != 10 {
 			t.Errorf("of %g GPUs, in trouble: %+v, allocated: %g", s.GPUs, s.InTrouble, s.Allocated)
 		}
 		above := 0

@@ -13,6 +13,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
@@ -124,7 +125,7 @@ func (m *Model) RequestOf(st gang.Observed) (request.Request, error) {
 	nodes := map[string]bool{}
 	maps.Copy(nodes, m.Avoids(st, m.Time))
 	t := m.Jobs[st.Key]
-	if t != nil && st.Nomad == gang.Waiting {
+	if t != nil && st.Nomad == palapi.Waiting {
 		maps.Copy(nodes, t.Unfit(st.Job, m.Time))
 	}
 	if len(nodes) > 0 {
@@ -138,7 +139,7 @@ func (m *Model) RequestOf(st gang.Observed) (request.Request, error) {
 
 // Avoids returns the names of nodes that a requeued gang uses only if it fits nowhere else.
 func (m *Model) Avoids(st gang.Observed, now time.Time) map[string]bool {
-	if st.Nomad != gang.Waiting || len(st.Pins.Groups) == 0 {
+	if st.Nomad != palapi.Waiting || len(st.Pins.Groups) == 0 {
 		return nil
 	}
 	return m.FailedOn(st.Key, now)

@@ -10,8 +10,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
 // Wait says what a job waits for. Wait is the queue's answer, prepared for people.
@@ -54,7 +54,7 @@ func (w *Wait) Idle() {
 
 // Barred returns a reason that names a group that no node could run, not even an idle node. Barred
 // returns no reason if every group fits on some node.
-func Barred(found []request.Obstacle) reason.Reason {
+func Barred(found []palapi.Obstacle) reason.Reason {
 	lasting := map[string]int{}
 	for _, o := range found {
 		if !o.Now {
@@ -68,19 +68,19 @@ func Barred(found []request.Obstacle) reason.Reason {
 }
 
 // Obstruct extends a decision by the obstacles that prevent the gang from using nodes.
-func Obstruct(d *pal.Decision, found []request.Obstacle) {
+func Obstruct(d *pal.Decision, found []palapi.Obstacle) {
 	why := Barred(found)
 	if !d.Impossible && !why.IsZero() {
 		d.Impossible, d.Reason = true, why
 	}
 	passing := !d.Impossible && d.Candidates.Free >= d.Demand
-	d.Reason = withObstacles(d.Reason, func(o request.Obstacle) bool { return passing || !o.Now || o.Away }, found)
+	d.Reason = withObstacles(d.Reason, func(o palapi.Obstacle) bool { return passing || !o.Now || o.Away }, found)
 }
 
 // away returns a reason if the job waits for nodes that may come back, or zero if no such node
 // could serve the job.
-func away(found []request.Obstacle) reason.Reason {
-	r := withObstacles(reason.Reason{Kind: reason.Away}, func(o request.Obstacle) bool { return o.Away }, found)
+func away(found []palapi.Obstacle) reason.Reason {
+	r := withObstacles(reason.Reason{Kind: reason.Away}, func(o palapi.Obstacle) bool { return o.Away }, found)
 	if len(r.Because) == 0 {
 		return reason.Reason{}
 	}
@@ -92,7 +92,7 @@ func away(found []request.Obstacle) reason.Reason {
 const mostObstacles = 3
 
 // withObstacles extends a reason by the obstacles for which counts returns true.
-func withObstacles(r reason.Reason, counts func(request.Obstacle) bool, found []request.Obstacle) reason.Reason {
+func withObstacles(r reason.Reason, counts func(palapi.Obstacle) bool, found []palapi.Obstacle) reason.Reason {
 	var lacks []reason.Reason
 	seen := map[string]bool{} // by text, because many groups can have the same obstacle
 	for _, o := range found {
@@ -113,7 +113,7 @@ func withObstacles(r reason.Reason, counts func(request.Obstacle) bool, found []
 }
 
 // lasting reports whether an obstacle would remain if all running jobs ended.
-func lasting(o request.Obstacle) bool { return !o.Now || o.Away }
+func lasting(o palapi.Obstacle) bool { return !o.Now || o.Away }
 
 // WaitsOf returns what each waiting job waits for. The keys of the map are the ids that the jobs
 // have in the queue. Jobs that could never run get no position. If jobs outside the queue hold

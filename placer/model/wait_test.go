@@ -10,17 +10,17 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
 // If several groups lack the same thing, the reason names it once.
 func TestObstaclesOfSeveralGroups(t *testing.T) {
 	t.Parallel()
-	lacks := func(group string) request.Obstacle {
-		return request.Obstacle{Group: group, What: "missing drivers: docker", Nodes: 4, Total: 4}
+	lacks := func(group string) palapi.Obstacle {
+		return palapi.Obstacle{Group: group, What: "missing drivers: docker", Nodes: 4, Total: 4}
 	}
-	got := withObstacles(reason.Reason{Kind: reason.TooFew, Needs: 20}, lasting, []request.Obstacle{lacks("a"), lacks("b")})
+	got := withObstacles(reason.Reason{Kind: reason.TooFew, Needs: 20}, lasting, []palapi.Obstacle{lacks("a"), lacks("b")})
 	if want := "needs 20 GPUs; the cluster has none that match: missing drivers: docker (4 of 4 nodes)"; got.String() != want {
 		t.Errorf("%s, want %s", got, want)
 	}
@@ -29,9 +29,9 @@ func TestObstaclesOfSeveralGroups(t *testing.T) {
 // If each group of a job has its own obstacle, the work grows only in proportion to the number of
 // groups. Every snapshot does this work for each such job.
 func TestManyObstacles(t *testing.T) {
-	var found []request.Obstacle
+	var found []palapi.Obstacle
 	for i := range 1000 {
-		found = append(found, request.Obstacle{Group: "g", What: fmt.Sprint("constraint ", i), Nodes: 4, Total: 4})
+		found = append(found, palapi.Obstacle{Group: "g", What: fmt.Sprint("constraint ", i), Nodes: 4, Total: 4})
 	}
 	n := testing.AllocsPerRun(1, func() { withObstacles(reason.Reason{Kind: reason.TooFew, Needs: 20}, lasting, found) })
 	if n > 100*float64(len(found)) {

@@ -13,8 +13,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
@@ -52,7 +52,7 @@ func (w world) OthersHold(k cluster.JobKey, gpus []string) bool {
 // is none. A failure of the infrastructure comes before failures of the program, because programs
 // also fail when another member does. The member must have run this version of the job or a later one. A failed member of a
 // service counts until Nomad replaces the member, even if the job changes.
-func (w world) LastFailure(job *api.Job) (last *failure.Failure) {
+func (w world) LastFailure(job *api.Job) (last *palapi.Failure) {
 	for _, f := range w.failuresOf(cluster.KeyOf(job)) {
 		if a := w.State.Allocs[f.Alloc]; a == nil || !failedAsItIs(job, a) {
 			continue
@@ -64,8 +64,8 @@ func (w world) LastFailure(job *api.Job) (last *failure.Failure) {
 	return last
 }
 
-func infrastructure(f failure.Failure) int {
-	if f.Cause == failure.Infrastructure {
+func infrastructure(f palapi.Failure) int {
+	if f.Cause == palapi.CauseInfrastructure {
 		return 1
 	}
 	return 0

@@ -12,8 +12,8 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/hostile"
@@ -34,7 +34,7 @@ func TestLastFailureIsOfTheJobAsItIs(t *testing.T) {
 		job.Version, job.JobModifyIndex, job.ModifyIndex = &version, &index, &index
 		m.State.PutJob(job)
 		m.State.PutAlloc(&cluster.Alloc{ID: "a", Job: cluster.KeyOf(job), Client: "failed", Desired: "stop", Version: &c.version, CreateIndex: 50, ModifyIndex: 150})
-		m.Failures = []failure.Failure{{Namespace: "default", Job: "j", Alloc: "a", Cause: failure.Infrastructure}}
+		m.Failures = []palapi.Failure{{Namespace: "default", Job: "j", Alloc: "a", Cause: palapi.CauseInfrastructure}}
 		if got := m.World().LastFailure(job) != nil; got != c.want {
 			t.Errorf("a member of version %d of a job at version 5 failed: %t", c.version, got)
 		}
@@ -69,8 +69,8 @@ func TestLastFailureIsNotMended(t *testing.T) {
 		if c.alloc.Job == cluster.KeyOf(service) {
 			job = service
 		}
-		m := model.Model{State: cluster.NewState(), Failures: []failure.Failure{
-			{Namespace: "default", Job: c.alloc.Job.ID, Alloc: "a", Cause: failure.User},
+		m := model.Model{State: cluster.NewState(), Failures: []palapi.Failure{
+			{Namespace: "default", Job: c.alloc.Job.ID, Alloc: "a", Cause: palapi.CauseUser},
 		}}
 		m.State.PutJob(job)
 		m.State.PutAlloc(&c.alloc)
@@ -87,7 +87,7 @@ func TestFailuresThatWereNotNoted(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	m := model.Model{State: cluster.NewState(), Time: now}
 	for i := range 121 {
-		m.Failures = append(m.Failures, failure.Failure{Namespace: "default", Job: fmt.Sprint("other-", i), Alloc: fmt.Sprint("other-", i), At: now, Cause: failure.Infrastructure})
+		m.Failures = append(m.Failures, palapi.Failure{Namespace: "default", Job: fmt.Sprint("other-", i), Alloc: fmt.Sprint("other-", i), At: now, Cause: palapi.CauseInfrastructure})
 	}
 	job := hostile.Plain("j", 2, 1, 1)
 	version, index := uint64(5), uint64(100)
@@ -103,7 +103,7 @@ func TestFailuresThatWereNotNoted(t *testing.T) {
 	member("first", "failed", 150, &api.TaskEvent{Type: api.TaskTerminated, Details: map[string]string{"exit_code": "1"}})
 	member("last", "failed", 155, &api.TaskEvent{Type: api.TaskSetupFailure, DisplayMessage: "registry down"})
 	f := m.World().LastFailure(job)
-	if f == nil || f.Alloc != "last" || f.Cause != failure.Infrastructure || !strings.HasSuffix(f.Reason, "registry down") {
+	if f == nil || f.Alloc != "last" || f.Cause != palapi.CauseInfrastructure || !strings.HasSuffix(f.Reason, "registry down") {
 		t.Errorf("last failure %+v, want the failure of the last member", f)
 	}
 	if got, want := m.FailedOn(cluster.KeyOf(job), now), map[string]bool{"node-first": true, "node-last": true}; !maps.Equal(got, want) {
@@ -116,7 +116,7 @@ func TestFailuresThatWereNotNoted(t *testing.T) {
 // drain, which would start again.
 func TestEndedByTimeLimitIsNotLost(t *testing.T) {
 	t.Parallel()
-	for desired, want := range map[string]gang.State{"run": gang.Ended, "stop": gang.Lost} {
+	for desired, want := range map[string]palapi.State{"run": palapi.Ended, "stop": palapi.Lost} {
 		m := model.Model{State: cluster.NewState(), Time: time.Unix(1_000_000, 0)}
 		version, index, dead := uint64(1), uint64(100), "dead"
 		job, err := rewrite.Pin(hostile.Plain("j", 2, 1, 1), rewrite.Pins{Mode: rewrite.ModeGPU, Groups: []rewrite.GroupPins{{Group: "g", Nodes: []string{"n"}, GPUs: []string{"g0", "g1"}}}}, rewrite.Racks{})
@@ -147,7 +147,7 @@ func TestTriesThatNomadRemembers(t *testing.T) {
 	job := hostile.Plain("j", 1, 1, 1)
 	m.State.PutJob(job)
 	k, at := cluster.KeyOf(job), time.Unix(1000, 0)
-	m.Failures = []failure.Failure{
+	m.Failures = []palapi.Failure{
 		{Namespace: k.Namespace, Job: "j", Alloc: "known", Placed: at, At: at.Add(time.Minute)},
 		{Namespace: "other", Job: "j", Alloc: "theirs"}, {Namespace: k.Namespace, Job: "k", Alloc: "k"},
 	}

@@ -11,16 +11,16 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
-	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 // planned returns the plan of a gang.
-func planned(w *bed.World, g bed.Gang) *query.Explanation {
+func planned(w *bed.World, g bed.Gang) *palapi.Explanation {
 	job := g.Job()
 	cluster.Canonicalize(job)
 	e, err := snapshot(w).Plan(w.T.Context(), job)
@@ -41,7 +41,7 @@ func TestPlanOfHeld(t *testing.T) {
 		g := bed.Gang{Name: "held", Runs: time.Hour}
 		for _, when := range []string{"not registered", "waiting"} {
 			w.RunFor(5 * time.Second)
-			if e := planned(w, g); e.State != gang.Waiting || e.Reason.Kind != reason.Held || e.Hold.IsZero() {
+			if e := planned(w, g); e.State != palapi.Waiting || e.Reason.Kind != reason.Held || e.Hold.IsZero() {
 				w.T.Errorf("%s: %s: %s", when, e.State, e.Reason.String())
 			}
 			w.Submit(g)
@@ -102,7 +102,7 @@ func TestNoAdviceBeforeOthers(t *testing.T) {
 		w.Submit(bed.Gang{Name: "stays", GPUs: 2, Runs: time.Hour})
 		w.ExpectRunning("stays", 10*time.Second)
 		g := bed.Gang{Name: "waits", Members: 2, GPUs: 4, Meta: map[string]string{"pal_after": "runs"}}
-		if e := planned(w, g); e.State != gang.Waiting || len(e.Remedies)+len(e.Tradeoffs) > 0 || e.Ask+e.Try != "" {
+		if e := planned(w, g); e.State != palapi.Waiting || len(e.Remedies)+len(e.Tradeoffs) > 0 || e.Ask+e.Try != "" {
 			w.T.Errorf("%s, %q, tradeoffs %v, ask %q, try %q", e.State, sentences(e.Remedies), e.Tradeoffs, e.Ask, e.Try)
 		}
 		w.Submit(g)

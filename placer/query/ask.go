@@ -10,6 +10,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
@@ -34,7 +35,7 @@ func (s *Snapshot) ask(t *model.Tracked, w *model.Wait) string {
 		if o.Reason == reason.Locality { // until then, it would decline the GPUs that are free now
 			o.To = o.Until
 		}
-		ran := " if it runs " + model.ShortDuration(said[i])
+		ran := " if it runs " + palapi.ShortDuration(said[i])
 		starts := false
 		job.Estimate = said[i]
 		if o.GPUs <= o.Free {
@@ -60,7 +61,7 @@ func (s *Snapshot) ask(t *model.Tracked, w *model.Wait) string {
 	if s.m.Queue.TurnAfter(job) < silent {
 		factor := s.m.Cfg.Queue.Patience
 		text += fmt.Sprintf(" If the job runs for less than %s, the job would be overdue after a wait of %g times its run time (at least an hour), instead of after %s.",
-			model.ShortDuration(time.Duration(float64(silent)/factor)), factor, model.ShortDuration(silent))
+			palapi.ShortDuration(time.Duration(float64(silent)/factor)), factor, palapi.ShortDuration(silent))
 	}
 	if text == "" {
 		return ""

@@ -12,9 +12,9 @@ import (
 	"github.com/hashicorp/nomad/api"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
-	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 // A waiting job without an estimate is asked for one, and told the benefit: here it would start
@@ -41,7 +41,7 @@ func TestAsksForAnEstimate(t *testing.T) {
 		w.RunFor(20 * time.Second)
 		s := snapshot(w)
 		s.Activity.Working = true
-		explained := func(w *bed.World, id string) *query.Explanation {
+		explained := func(w *bed.World, id string) *palapi.Explanation {
 			e, err := s.Explain(w.T.Context(), bed.Key(id))
 			if err != nil {
 				w.T.Fatal(err)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/nomad-pal/nomad-pal/placer/gang"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
 
@@ -36,12 +36,12 @@ func TestBrokenWhileItRuns(t *testing.T) {
 			}
 			w.RunFor(10 * time.Minute)
 			const next = "Fix the job and run it again; until then the old version keeps running, but does not restart if it loses members."
-			if e := explained(w, "a"); e.State != gang.Running || !slices.Equal(sentences(e.Remedies), []string{next}) {
+			if e := explained(w, "a"); e.State != palapi.Running || !slices.Equal(sentences(e.Remedies), []string{next}) {
 				w.T.Errorf("%s: %s: %s: %q", how, e.State, e.Reason.String(), e.Remedies)
 			}
 			w.Nomad.CrashNode(w.Members(bed.Key("a"))[0].Node)
 			w.RunFor(30 * time.Minute)
-			if e := explained(w, "a"); e.State != gang.Rejected {
+			if e := explained(w, "a"); e.State != palapi.Rejected {
 				w.T.Errorf("%s, then lost: %s: %s", how, e.State, e.Reason.String())
 			}
 		})

@@ -16,6 +16,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -31,23 +32,8 @@ const (
 	remedyUnmeasured = `let the device plugin measure (measure { mode = "idle" }), or nomad-pal profile import`
 )
 
-// Verdict is the result of a check.
-type Verdict string
-
-// The verdicts.
-const (
-	OK   Verdict = "OK"
-	Warn Verdict = "WARN"
-	Fail Verdict = "FAIL"
-)
-
-// Check is the result of one check of nomad-pal doctor.
-type Check struct {
-	Name    string  `json:"name"`    // what was checked
-	Verdict Verdict `json:"verdict"` // OK, WARN or FAIL
-	Found   string  `json:"found"`   // what the check found
-	// Next is what to do; "" if there is nothing to do.
-	Next string `json:"next,omitempty"`
+func check(name string, verdict palapi.Verdict, found, next string) palapi.Check {
+	return palapi.Check{Name: name, Verdict: verdict, Found: found, Next: next}
 }
 
 // profileOld is the age from which doctor reports a profile as old, because GPUs change over
@@ -55,27 +41,27 @@ type Check struct {
 const profileOld = 90 * 24 * time.Hour
 
 // Checks checks Nomad's clients, their GPUs and device plugins, the profile and the gate.
-func (s *Snapshot) Checks() []Check {
+func (s *Snapshot) Checks() []palapi.Check {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := []Check{s.checkVersion(), s.checkGPUs(), s.checkPlugin(), s.checkMeasuring(), s.checkProfile(), s.checkUnprofiled(), s.checkGate()}
+	out := []palapi.Check{s.checkVersion(), s.checkGPUs(), s.checkPlugin(), s.checkMeasuring(), s.checkProfile(), s.checkUnprofiled(), s.checkGate()}
 	for _, w := range s.Warnings() {
-		out = append(out, Check{"warning", Warn, w, NextStatus})
+		out = append(out, check("warning", palapi.Warn, w, NextStatus))
 	}
 	return out
 }
 
 // checkVersion checks Nomad's version on the clients, because servers show their own versions only
 // to some tokens.
-func (s facts) checkVersion() Check {
+func (s facts) checkVersion() palapi.Check {
 	low, known := s.m.State.Nodes.OldestNomad(), version.Must(version.NewVersion(cluster.ExactPins))
 	switch {
 	case low == nil:
-		return Check{"nomad version", Warn, "no client reports its Nomad version", "check with nomad node status that there are clients, and that the token may read nodes"}
+		return check("nomad version", palapi.Warn, "no client reports its Nomad version", "check with nomad node status that there are clients, and that the token may read nodes")
 	case low.LessThan(known):
-		return Check{"nomad version", Warn, fmt.Sprintf("the oldest client runs %s, which may start members with fewer GPUs than they request (hashicorp/nomad#18364)", low), "upgrade Nomad to " + cluster.ExactPins + " or later; until then the placer requeues such gangs"}
+		return check("nomad version", palapi.Warn, fmt.Sprintf("the oldest client runs %s, which may start members with fewer GPUs than they request (hashicorp/nomad#18364)", low), "upgrade Nomad to "+cluster.ExactPins+" or later; until then the placer requeues such gangs")
 	}
-	return Check{"nomad version", OK, fmt.Sprintf("the oldest client runs %s", low), ""}
+	return check("nomad version", palapi.OK, fmt.Sprintf("the oldest client runs %s", low), "")
 }
 
 // gpusOn returns the nodes with GPUs, sorted by name, and the number of nodes without GPUs.
@@ -92,7 +78,7 @@ func (s facts) gpusOn() (with []*api.Node, without int) {
 	return with, without
 }
 
-func (s facts) checkGPUs() Check {
+func (s facts) checkGPUs() palapi.Check {
 	with, without := s.gpusOn()
 	c := s.m.View.Cluster
 	sick := 0
@@ -104,16 +90,16 @@ func (s facts) checkGPUs() Check {
 	found := fmt.Sprintf("%d, on %d of %d clients", c.NumGPUs(), len(with), len(with)+without)
 	switch {
 	case c.NumGPUs() == 0:
-		return Check{"gpus", Fail, "no client shows a GPU", "install the device plugin in the plugin_dir of each client with GPUs, and restart Nomad there"}
+		return check("gpus", palapi.Fail, "no client shows a GPU", "install the device plugin in the plugin_dir of each client with GPUs, and restart Nomad there")
 	case sick > 0:
-		return Check{"gpus", Warn, fmt.Sprintf("%s; %s unhealthy", found, reason.Counted(sick, "is", "are")), "nomad-pal gpus shows why"}
+		return check("gpus", palapi.Warn, fmt.Sprintf("%s; %s unhealthy", found, reason.Counted(sick, "is", "are")), "nomad-pal gpus shows why")
 	}
-	return Check{"gpus", OK, found, ""}
+	return check("gpus", palapi.OK, found, "")
 }
 
 // checkPlugin checks that nomad-pal's device plugin provides the GPUs. checkPlugin recognizes the
 // plugin by an attribute that the plugin always sets.
-func (s facts) checkPlugin() Check {
+func (s facts) checkPlugin() palapi.Check {
 	with, _ := s.gpusOn()
 	var others []string
 	for _, n := range with {
@@ -122,15 +108,15 @@ func (s facts) checkPlugin() Check {
 		}
 	}
 	if len(others) > 0 {
-		return Check{"device plugin", Warn, fmt.Sprintf("another device plugin provides the GPUs of %d of %d clients: %s", len(others), len(with), some(others)), "install nomad-pal's plugin on these clients, because their GPUs are not measured without this plugin"}
+		return check("device plugin", palapi.Warn, fmt.Sprintf("another device plugin provides the GPUs of %d of %d clients: %s", len(others), len(with), some(others)), "install nomad-pal's plugin on these clients, because their GPUs are not measured without this plugin")
 	}
-	return Check{"device plugin", OK, fmt.Sprintf("nomad-pal's plugin runs on all %d clients with GPUs", len(with)), ""}
+	return check("device plugin", palapi.OK, fmt.Sprintf("nomad-pal's plugin runs on all %d clients with GPUs", len(with)), "")
 }
 
 // checkMeasuring reports why device plugins do not measure GPUs, and which results say little. The
 // check also passes if GPUs are never measured because of the configuration or their model, or if
 // the kernel of class A does not reach the power limit.
-func (s facts) checkMeasuring() Check {
+func (s facts) checkMeasuring() palapi.Check {
 	with, _ := s.gpusOn()
 	waits, unable := map[string][]string{}, map[string][]string{} // nodes, by reason
 	var uncapped []string                                         // nodes
@@ -155,7 +141,7 @@ func (s facts) checkMeasuring() Check {
 		}
 	}
 	if len(waits) > 0 {
-		return Check{"measuring", Warn, "GPUs wait to be measured " + reasons(waits), "to see why, run nomad-device-pal doctor on the node; to measure with a job: jobspecs/measure.nomad.hcl"}
+		return check("measuring", palapi.Warn, "GPUs wait to be measured "+reasons(waits), "to see why, run nomad-device-pal doctor on the node; to measure with a job: jobspecs/measure.nomad.hcl")
 	}
 	found := "no GPU waits to be measured"
 	if len(unable) > 0 {
@@ -164,7 +150,7 @@ func (s facts) checkMeasuring() Check {
 	if len(uncapped) > 0 {
 		found += fmt.Sprintf("; the measurement of class A stayed below the power limit on %s, so its times say little about training", some(uncapped))
 	}
-	return Check{"measuring", OK, found, ""}
+	return check("measuring", palapi.OK, found, "")
 }
 
 // reasons lists nodes by reason, the reason with the most nodes first.
@@ -194,23 +180,23 @@ func some(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-func (s facts) checkProfile() Check {
+func (s facts) checkProfile() palapi.Check {
 	p := s.m.Profile
 	if p == nil {
-		return Check{"profile", Warn, "no GPU is measured, so all GPUs count as equally fast", remedyUnmeasured}
+		return check("profile", palapi.Warn, "no GPU is measured, so all GPUs count as equally fast", remedyUnmeasured)
 	}
 	found := fmt.Sprintf("version %d, with %s", p.Version, reason.Count(len(p.GPUs)))
 	if made, err := time.Parse(time.RFC3339, p.Created); err == nil {
 		found += ", built " + reason.Moment(made)
 		if s.m.Time.Sub(made) > profileOld {
-			return Check{"profile", Warn, found, "measure the GPUs again, because their speeds change over months"}
+			return check("profile", palapi.Warn, found, "measure the GPUs again, because their speeds change over months")
 		}
 	}
 	behind := s.behind(int64(p.Version))
 	if len(behind) > 0 {
-		return Check{"profile", Warn, fmt.Sprintf("%s; %s another version: %s", found, reason.Counted(len(behind), "client still shows", "clients still show"), some(behind)), "check that the device plugins on these clients can read the variables nomad-pal/*; a plugin looks for a new profile about once a minute"}
+		return check("profile", palapi.Warn, fmt.Sprintf("%s; %s another version: %s", found, reason.Counted(len(behind), "client still shows", "clients still show"), some(behind)), "check that the device plugins on these clients can read the variables nomad-pal/*; a plugin looks for a new profile about once a minute")
 	}
-	return Check{"profile", OK, found, ""}
+	return check("profile", palapi.OK, found, "")
 }
 
 // behind returns the nodes whose plugins use a profile version other than the given version.
@@ -230,7 +216,7 @@ func (s facts) behind(version int64) (names []string) {
 
 // checkUnprofiled counts the GPUs without a class. The plugin cannot measure MIG instances, so they
 // do not count.
-func (s facts) checkUnprofiled() Check {
+func (s facts) checkUnprofiled() palapi.Check {
 	c, isMIG := s.m.View.Cluster, s.migInstances()
 	var names []string
 	unknown, mig := 0, 0
@@ -246,13 +232,13 @@ func (s facts) checkUnprofiled() Check {
 		}
 	}
 	if unknown > 0 {
-		return Check{"measured gpus", Warn, fmt.Sprintf("%d of %d GPUs are not measured, on %s", unknown, c.NumGPUs()-mig, some(names)), remedyUnmeasured + "; until then, these GPUs count as median GPUs"}
+		return check("measured gpus", palapi.Warn, fmt.Sprintf("%d of %d GPUs are not measured, on %s", unknown, c.NumGPUs()-mig, some(names)), remedyUnmeasured+"; until then, these GPUs count as median GPUs")
 	}
 	found := fmt.Sprintf("all %d", c.NumGPUs()-mig)
 	if mig > 0 {
 		found += fmt.Sprintf("; MIG instances, which cannot be measured: %d", mig)
 	}
-	return Check{"measured gpus", OK, found, ""}
+	return check("measured gpus", palapi.OK, found, "")
 }
 
 // migInstances returns the ids of all MIG instances.
@@ -273,7 +259,7 @@ func (s facts) migInstances() map[string]bool {
 
 // checkGate finds nodes whose meta opens the gate, and which therefore accept members of gangs that
 // the placer has not placed.
-func (s facts) checkGate() Check {
+func (s facts) checkGate() palapi.Check {
 	var open []string
 	for _, n := range s.m.State.Nodes {
 		if s.m.State.Nodes.GateOpen(n.ID) {
@@ -282,35 +268,35 @@ func (s facts) checkGate() Check {
 	}
 	slices.Sort(open)
 	if len(open) > 0 {
-		return Check{"gate", Fail, fmt.Sprintf("meta %s opens the gate on %s, so Nomad itself places single members of waiting gangs on these nodes, if the gate of the gang has the same value", rewrite.GateMeta, some(open)), fmt.Sprintf("nomad node meta apply -unset %s -node-id <id>, unless you want Nomad to place the jobs itself", rewrite.GateMeta)}
+		return check("gate", palapi.Fail, fmt.Sprintf("meta %s opens the gate on %s, so Nomad itself places single members of waiting gangs on these nodes, if the gate of the gang has the same value", rewrite.GateMeta, some(open)), fmt.Sprintf("nomad node meta apply -unset %s -node-id <id>, unless you want Nomad to place the jobs itself", rewrite.GateMeta))
 	}
-	return Check{"gate", OK, "closed on all nodes", ""}
+	return check("gate", palapi.OK, "closed on all nodes", "")
 }
 
 // CheckClocks compares the clocks of the active agent, Nomad's servers (written, servers) and the
 // caller (now). servers and now were read at the same time. The heartbeat contains the time when the agent last worked, by its own clock, and Nomad
 // records when the heartbeat was written. The clock of an agent in trouble is compared only if it
 // is ahead.
-func CheckClocks(beat store.Heartbeat, written, servers, now time.Time) Check {
+func CheckClocks(beat store.Heartbeat, written, servers, now time.Time) palapi.Check {
 	const most = 5 * time.Second
 	here := servers.Sub(now).Abs()
 	apart := written.Sub(beat.Worked)
 	switch {
 	case written.IsZero() || beat.Worked.IsZero():
-		return Check{"clocks", Warn, "the clocks cannot be compared, because no agent has written a heartbeat", ""}
+		return check("clocks", palapi.Warn, "the clocks cannot be compared, because no agent has written a heartbeat", "")
 	case apart > heartbeat.HeartbeatEvery && beat.Trouble == "" || apart < -most:
-		return Check{"clocks", Warn, fmt.Sprintf("the clocks of the agent and of Nomad's servers differ by %s", apart.Abs().Round(time.Second)), "synchronize the clocks by NTP, because waiting times and quarantines are wrong by this difference"}
+		return check("clocks", palapi.Warn, fmt.Sprintf("the clocks of the agent and of Nomad's servers differ by %s", apart.Abs().Round(time.Second)), "synchronize the clocks by NTP, because waiting times and quarantines are wrong by this difference")
 	case here > most:
-		return Check{"clocks", Warn, fmt.Sprintf("the clocks of this machine and of Nomad's servers differ by %s", here.Round(time.Second)), "synchronize the clocks by NTP"}
+		return check("clocks", palapi.Warn, fmt.Sprintf("the clocks of this machine and of Nomad's servers differ by %s", here.Round(time.Second)), "synchronize the clocks by NTP")
 	case beat.Trouble != "":
-		return Check{"clocks", OK, "the clocks of this machine and of Nomad's servers agree within seconds; the agent's clock could not be compared, because the agent is unhealthy", ""}
+		return check("clocks", palapi.OK, "the clocks of this machine and of Nomad's servers agree within seconds; the agent's clock could not be compared, because the agent is unhealthy", "")
 	}
-	return Check{"clocks", OK, "the agent's and the servers' clocks agree within seconds", ""}
+	return check("clocks", palapi.OK, "the agent's and the servers' clocks agree within seconds", "")
 }
 
 // ChecksFailed returns the only check that doctor shows if it cannot read Nomad.
-func ChecksFailed(err error) Check {
-	c := Check{"reading nomad", Fail, err.Error(), NextServers}
+func ChecksFailed(err error) palapi.Check {
+	c := check("reading nomad", palapi.Fail, err.Error(), NextServers)
 	if nomad.Refused(err) {
 		c.Next = "doctor needs a token that may read nodes, list jobs, and read the variables nomad-pal/*, for example the agent's token"
 	}

@@ -16,8 +16,8 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
@@ -221,7 +221,7 @@ func TestAfterFailure(t *testing.T) {
 		w.Submit(bed.Gang{Name: "fails", Ungated: true, Runs: 2 * time.Second, Change: withoutGPUs})
 		w.ExpectRunning("after-fails", 30*time.Second)
 		for _, j := range snapshot(w).Jobs() {
-			if j.Job == "after-none" && (j.State != gang.Waiting || !strings.Contains(j.Reason.String(), "pal_after")) {
+			if j.Job == "after-none" && (j.State != palapi.Waiting || !strings.Contains(j.Reason.String(), "pal_after")) {
 				w.T.Errorf("queue says %s, %q", j.State, j.Reason.String())
 			}
 		}
@@ -362,7 +362,7 @@ func TestPlanAfter(t *testing.T) {
 			job := bed.Gang{Name: "report", GPUs: 2, Meta: map[string]string{"pal_after": "train," + after}}.Job()
 			cluster.Canonicalize(job)
 			e, err := snapshot(w).Plan(w.T.Context(), job)
-			if err != nil || (e.State == gang.Starting) != strings.HasPrefix(want, "would") || !strings.HasPrefix(e.Reason.String(), want) {
+			if err != nil || (e.State == palapi.Starting) != strings.HasPrefix(want, "would") || !strings.HasPrefix(e.Reason.String(), want) {
 				t.Errorf("after %s: %s, %s, %v", after, e.State, e.Reason, err)
 			}
 		}
@@ -402,7 +402,7 @@ func TestBegin(t *testing.T) {
 		want := "the job does not start before " + reason.Moment(at) + " (pal_begin)"
 		job := late.Job()
 		cluster.Canonicalize(job)
-		if e, err := snapshot(w).Plan(w.T.Context(), job); err != nil || e.State != gang.Waiting || e.Reason.String() != want {
+		if e, err := snapshot(w).Plan(w.T.Context(), job); err != nil || e.State != palapi.Waiting || e.Reason.String() != want {
 			w.T.Errorf("plan: %+v, %v", e, err)
 		}
 		w.Submit(late)

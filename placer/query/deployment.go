@@ -11,43 +11,15 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
-// Deployment is a service's current deployment in Nomad, or its last deployment if that deployment
-// failed.
-type Deployment struct {
-	ID          string `json:"id"`                    // the deployment's id in Nomad
-	Status      string `json:"status"`                // its status in Nomad, such as running
-	Description string `json:"description,omitempty"` // Nomad's description of the status
-	// Version is the version of the job that is deployed.
-	Version uint64 `json:"version"`
-	// Promote reports whether the deployment waits for somebody to promote it.
-	Promote bool `json:"promote,omitempty"`
-	// Promotable reports whether somebody must promote the deployment once its canaries are healthy.
-	Promotable bool `json:"promotable,omitempty"`
-	// Superseded reports whether the job has a newer version that Nomad has not evaluated yet.
-	Superseded bool          `json:"superseded,omitempty"`
-	Groups     []DeployGroup `json:"groups"` // its task groups, sorted by name
-}
-
-// DeployGroup is the deployment of one task group: how many members of the new version should run,
-// and how many are placed, healthy and unhealthy. Nomad starts canaries first.
-type DeployGroup struct {
-	Group     string `json:"group"`              // the task group
-	Desired   int    `json:"desired"`            // members of the new version that should run
-	Canaries  int    `json:"canaries,omitempty"` // canaries to run first; 0: none
-	Promoted  bool   `json:"promoted,omitempty"` // the canaries are promoted
-	Placed    int    `json:"placed"`             // members of the new version that Nomad has placed
-	Healthy   int    `json:"healthy"`            // members of the new version found healthy
-	Unhealthy int    `json:"unhealthy"`          // members of the new version found unhealthy
-}
-
 // deployment returns a service's last deployment if it is active, or if it has failed and belongs
 // to the job's current version; otherwise nil.
 func deployment(ctx context.Context, c *nomad.Client, st gang.Observed) (*api.Deployment, error) {
-	if *st.Job.Type != api.JobTypeService || st.Nomad == gang.Ended {
+	if *st.Job.Type != api.JobTypeService || st.Nomad == palapi.Ended {
 		return nil, nil
 	}
 	d, err := c.Deployment(ctx, st.Key)
@@ -77,14 +49,14 @@ func (s *Snapshot) addDeployment(ctx context.Context, e *draft, st gang.Observed
 	return nil
 }
 
-func deploymentOf(d *api.Deployment, job *api.Job) *Deployment {
-	out := &Deployment{ID: d.ID, Status: d.Status, Description: d.StatusDescription, Version: d.JobVersion, Superseded: d.JobVersion < *job.Version}
+func deploymentOf(d *api.Deployment, job *api.Job) *palapi.Deployment {
+	out := &palapi.Deployment{ID: d.ID, Status: d.Status, Description: d.StatusDescription, Version: d.JobVersion, Superseded: d.JobVersion < *job.Version}
 	for _, name := range slices.Sorted(maps.Keys(d.TaskGroups)) {
 		g := d.TaskGroups[name]
 		if g == nil {
 			continue
 		}
-		out.Groups = append(out.Groups, DeployGroup{
+		out.Groups = append(out.Groups, palapi.DeployGroup{
 			Group: name, Desired: g.DesiredTotal, Canaries: g.DesiredCanaries, Promoted: g.Promoted,
 			Placed: g.PlacedAllocs, Healthy: g.HealthyAllocs, Unhealthy: g.UnhealthyAllocs,
 		})
@@ -103,7 +75,7 @@ func promotesItself(job *api.Job, group string) bool {
 
 // progressOf describes the progress of the deployment. Nomad's count of healthy members includes members
 // that it has replaced since.
-func progressOf(d *Deployment) reason.Reason {
+func progressOf(d *palapi.Deployment) reason.Reason {
 	r := reason.Reason{Kind: reason.Deploys, Version: d.Version}
 	for _, g := range d.Groups {
 		want := g.Desired

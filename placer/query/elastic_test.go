@@ -13,11 +13,10 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
-	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 func between(least, most int64) func(*api.Job) {
@@ -36,7 +35,7 @@ func TestElasticAnswers(t *testing.T) {
 		elastic := func(name string, gpus int, least, most int64) bed.Gang {
 			return bed.Gang{Name: name, GPUs: gpus, Runs: 10 * time.Hour, Change: between(least, most), Meta: map[string]string{"pal_elastic": "true", "pal_duration": "10h"}}
 		}
-		plan := func(g bed.Gang) *query.Explanation {
+		plan := func(g bed.Gang) *palapi.Explanation {
 			job := g.Job()
 			cluster.Canonicalize(job)
 			e, err := snapshot(w).Plan(w.T.Context(), job)
@@ -47,7 +46,7 @@ func TestElasticAnswers(t *testing.T) {
 		}
 		w.Submit(bed.Gang{Name: "fixed", GPUs: 2, Runs: time.Hour, Meta: map[string]string{"pal_duration": "1h"}})
 		w.ExpectRunning("fixed", 10*time.Second)
-		if e := plan(elastic("wide", 1, 2, 8)); e.State != gang.Starting || e.Decision.Demand != 8 || len(chosenIDs(e.Decision.Chosen)) != e.Decision.Demand {
+		if e := plan(elastic("wide", 1, 2, 8)); e.State != palapi.Starting || e.Decision.Demand != 8 || len(chosenIDs(e.Decision.Chosen)) != e.Decision.Demand {
 			t.Errorf("would start: %+v of %+v", e, e.Decision)
 		}
 		w.Submit(elastic("wide", 1, 2, 10))
@@ -56,7 +55,7 @@ func TestElasticAnswers(t *testing.T) {
 		started := time.Now()
 
 		e, err := snapshot(w).Explain(t.Context(), cluster.JobKey{Namespace: "default", ID: "wide"})
-		if err != nil || !slices.ContainsFunc(e.Tradeoffs, func(o query.Tradeoff) bool { return o.Change == "max=4" }) {
+		if err != nil || !slices.ContainsFunc(e.Tradeoffs, func(o palapi.Tradeoff) bool { return o.Change == "max=4" }) {
 			t.Errorf("fewer of the running members would be closer together: %+v, %v", e.Tradeoffs, err)
 		}
 
@@ -66,7 +65,7 @@ func TestElasticAnswers(t *testing.T) {
 		if err != nil || e.Holders == nil {
 			t.Fatalf("%+v, %v", e, err)
 		}
-		said := map[string]query.Holder{}
+		said := map[string]palapi.Holder{}
 		for _, h := range e.Holders.Jobs {
 			said[h.Job] = h
 		}
@@ -84,12 +83,12 @@ func TestElasticAnswers(t *testing.T) {
 			t.Fatal(err)
 		}
 		planned := plan(elastic("other", 2, 1, 4))
-		for how, e := range map[string]*query.Explanation{"waits": e, "planned": planned} {
-			if e.State != gang.Waiting || e.Decision.Demand != 2 || !strings.Contains(e.Reason.String(), "needs 2 GPUs") || e.StartTo.IsZero() || !strings.Contains(e.Note, "the gang starts with 1 to 4 members") {
+		for how, e := range map[string]*palapi.Explanation{"waits": e, "planned": planned} {
+			if e.State != palapi.Waiting || e.Decision.Demand != 2 || !strings.Contains(e.Reason.String(), "needs 2 GPUs") || e.StartTo.IsZero() || !strings.Contains(e.Note, "the gang starts with 1 to 4 members") {
 				t.Errorf("%s: %+v of %+v", how, e, e.Decision)
 			}
 		}
-		for from, jobs := range map[string][]model.JobStatus{"status": p.Status().Jobs, "snapshot": snapshot(w).Jobs()} {
+		for from, jobs := range map[string][]palapi.JobStatus{"status": p.Status().Jobs, "snapshot": snapshot(w).Jobs()} {
 			for _, j := range jobs {
 				if want := map[string]string{"narrow": "2–8", "wide": "10", "waits": "4", "fixed": "2"}[j.Job]; j.Size() != want {
 					t.Errorf("%s: %s has %s GPUs, want %s", from, j.Job, j.Size(), want)
@@ -167,7 +166,7 @@ func TestMayGiveWhatItHolds(t *testing.T) {
 		if err != nil || e.Holders == nil {
 			t.Fatalf("%+v, %v", e, err)
 		}
-		at := slices.IndexFunc(e.Holders.Jobs, func(h query.Holder) bool { return h.Job == "default/wide" })
+		at := slices.IndexFunc(e.Holders.Jobs, func(h palapi.Holder) bool { return h.Job == "default/wide" })
 		if h := e.Holders.Jobs[at]; h.GPUs != 4 || h.MayGive < 1 || h.MayGive > h.GPUs {
 			t.Errorf("%+v, want 4 GPUs, and no more than those to give back", h)
 		}

@@ -14,11 +14,10 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
-	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/live"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/request"
@@ -26,129 +25,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// Explanation says why a job runs where it runs, or why it does not run.
-type Explanation struct {
-	Namespace string     `json:"namespace"` // the job's namespace
-	Job       string     `json:"job"`       // the job's id
-	State     gang.State `json:"state"`     // the job's state
-	// Parent is the parameterized or periodic job that made this job.
-	Parent string `json:"parent,omitempty"`
-	// Runs counts the jobs that a parameterized or periodic job has made.
-	Runs *model.Runs `json:"runs,omitempty"`
-	// Reason is why the job is in its state.
-	Reason reason.Reason `json:"reason,omitzero"`
-	// Planned reports whether the explanation is a plan: it describes what would happen if the job,
-	// or a changed form of it, were submitted now.
-	Planned bool `json:"planned,omitempty"`
-	// Outcome is how the job ended, if it has ended.
-	Outcome *Outcome `json:"outcome,omitempty"`
-	// Wait is the queue's answer about the job; nil if the job does not wait in the queue.
-	Wait *queue.Wait `json:"wait,omitempty"`
-	// WaitsFor is what the job waits for, according to the queue.
-	WaitsFor reason.Reason `json:"waits_for,omitzero"`
-	// StartFrom and StartTo are the range of the job's expected start, if there is a forecast.
-	StartFrom time.Time `json:"start_from,omitzero"`
-	StartTo   time.Time `json:"start_to,omitzero"`
-	// Decision is the decision in force, or what would be decided now.
-	Decision *pal.Decision `json:"decision,omitempty"`
-	// Decided is when the decision in force was made. Ready is when the placer saw all members run.
-	Decided time.Time `json:"decided,omitzero"`
-	Ready   time.Time `json:"ready,omitzero"`
-	// Restarted is the time when Nomad last restarted all members on the same GPUs, or started them
-	// again after the gang had no members.
-	Restarted time.Time `json:"restarted,omitzero"`
-	// Mode is how tightly the job is tied to its GPUs (pal_pin): gpu, class or prefer.
-	Mode string `json:"mode,omitempty"`
-	// Predicted is the original choice, if Nomad gave the job other GPUs within its pins. If
-	// Predicted is set, the decision has the GPUs that the job got.
-	Predicted *pal.Choice `json:"predicted,omitempty"`
-	// ClassFrom is the source of the application class.
-	ClassFrom string `json:"class_from,omitempty"`
-	// SpeedsFrom is the source of the job's speed on each GPU model.
-	SpeedsFrom map[string]string `json:"speeds_from,omitempty"`
-	// NeighboursFrom is the source of the cost of sharing a GPU with a neighbour of each class. The
-	// cost of a missing class comes from the table of neighbours.
-	NeighboursFrom map[pal.AppClass]string `json:"neighbours_from,omitempty"`
-
-	// Note has further facts that matter for the job, such as its priority or a quota, separated by
-	// "; ".
-	Note string `json:"note,omitempty"`
-	// Hold is who holds the job (nomad-pal hold), since when and why. A held job that runs keeps
-	// running.
-	Hold reason.Reason `json:"hold,omitzero"`
-	// Obstacles are the reasons why nodes cannot run a job that cannot start.
-	Obstacles []request.Obstacle `json:"obstacles,omitempty"`
-	// Submitted is when the job began to wait; zero if unknown.
-	Submitted time.Time `json:"submitted,omitzero"`
-	// Holders are the jobs that hold GPUs for which the job waits. Remedies are changes that would
-	// let a waiting job start now, or would let a job run that cannot run on this cluster as it is.
-	Holders  *Holders        `json:"holders,omitempty"`
-	Remedies []reason.Reason `json:"remedies,omitempty"`
-	// Ask asks the user for an estimate if the run time of a waiting job is unknown, and describes
-	// what an estimate would gain.
-	Ask string `json:"ask,omitempty"`
-	// Try is a remedy in the form that explain -what-if accepts.
-	Try string `json:"try,omitempty"`
-	// Alternatives are other placements, for comparison.
-	Alternatives []Alternative `json:"alternatives,omitempty"`
-	// Tradeoffs are what the job would get now if its author requested something else.
-	Tradeoffs []Tradeoff `json:"tradeoffs,omitempty"`
-	// GPUNames maps the ids of the GPUs in this explanation to short names, which commands accept:
-	// NODE:INDEX with nvidia-smi's number, or the beginning of the id if the number is unknown.
-	GPUNames map[string]string `json:"gpu_names,omitempty"`
-	// Failures are the job's members that failed, by try, the oldest first.
-	Failures []model.Try `json:"failures,omitempty"`
-	// Elastic is the size of an elastic gang.
-	Elastic *queue.Size `json:"elastic,omitempty"`
-	// NoGate reports whether the placer leaves the job to Nomad only because the job has no gate.
-	NoGate bool `json:"no_gate,omitempty"`
-	// Behind is true if the placer's view of the cluster is older than the job.
-	Behind bool `json:"-"`
-	// Leaving lists drained or disconnected nodes of the job's members, and its GPUs that are
-	// unhealthy or gone, each with what happens to the affected members. For a service, Leaving
-	// also lists windows that reserve the service's nodes now or within a day.
-	Leaving []reason.Reason `json:"leaving,omitempty"`
-	// Members are sentences on how often Nomad has retried members, and what happened to missing
-	// members. Retry is how to get a missing member back if Nomad does not restart it.
-	Members []reason.Reason `json:"members,omitempty"`
-	Retry   Retry           `json:"retry,omitempty"`
-	// Ran is the time when the last member ended, for a gang that ran and waits again.
-	Ran time.Time `json:"ran,omitzero"`
-	// StoppedWhy is why the placer stopped the job, if the placer stopped it.
-	StoppedWhy reason.Reason `json:"stopped_why,omitzero"`
-	// StartRun is the command that starts a run of a parameterized or periodic job.
-	StartRun string `json:"start_run,omitempty"`
-	// StoppedFor is the job (namespace/id) for which this job was stopped, if known.
-	StoppedFor string `json:"stopped_for,omitempty"`
-	// Deployment is the service's deployment, if it is active or has failed.
-	Deployment *Deployment `json:"deployment,omitempty"`
-	// EndFrom and EndTo are the range in which a running job is expected to end. EndWhy is what the
-	// range is based on, or why the end is unknown.
-	EndFrom time.Time `json:"end_from,omitzero"`
-	EndTo   time.Time `json:"end_to,omitzero"`
-	EndWhy  string    `json:"end_why,omitempty"`
-	// Allocations are the job's live members.
-	Allocations []Allocation `json:"allocations,omitempty"`
-	// Live maps GPU ids to their current load, if it is known.
-	Live map[string]live.Use `json:"live,omitempty"`
-	// Idle maps the id of each idle GPU of the job to the time since which the GPU has been idle.
-	Idle map[string]time.Time `json:"idle,omitempty"`
-}
-
-// Allocation is a live member, with the GPUs that Nomad allocated to it.
-type Allocation struct {
-	ID     string   `json:"id"`     // the allocation's id
-	Group  string   `json:"group"`  // the member's task group
-	Node   string   `json:"node"`   // name of the member's node; the node's id if the placer has not read the node
-	Status string   `json:"status"` // Nomad's client status, such as running
-	GPUs   []string `json:"gpus"`   // ids of the member's GPUs
-	// Version is the version of the job that the member runs; missing if no deployment is shown.
-	Version *uint64 `json:"version,omitempty"`
-}
-
 // draft is an explanation in the making, with what only its making needs.
 type draft struct {
-	Explanation
+	palapi.Explanation
 	// orders is a note on orders about the job: a changed priority, or its release.
 	orders string
 	// holds are the GPUs of the job's members. holds is nil for a gang without all its members,
@@ -202,7 +81,7 @@ func limited(w *model.Wait) bool {
 }
 
 // Explain returns why a job runs where it runs, or why it does not run.
-func (s *Snapshot) Explain(ctx context.Context, k cluster.JobKey) (*Explanation, error) {
+func (s *Snapshot) Explain(ctx context.Context, k cluster.JobKey) (*palapi.Explanation, error) {
 	e, err := s.explain(ctx, k)
 	if err != nil {
 		return nil, err
@@ -220,9 +99,9 @@ func (s *Snapshot) explain(ctx context.Context, k cluster.JobKey) (*draft, error
 		return s.explainUnknown(ctx, k)
 	}
 	switch st.Nomad {
-	case gang.Waiting:
+	case palapi.Waiting:
 		return e, nil
-	case gang.Native, gang.Template:
+	case palapi.Native, palapi.Template:
 	default:
 		d, err := deployment(ctx, s.nomad, st)
 		if err != nil {
@@ -248,11 +127,11 @@ func (s *Snapshot) explainFromState(k cluster.JobKey) (e *draft, st gang.Observe
 	if !ok {
 		return nil, st, false
 	}
-	if st = s.m.Observed(job); st.Nomad == gang.Rejected { // isolated after a panic: do not examine the job
+	if st = s.m.Observed(job); st.Nomad == palapi.Rejected { // isolated after a panic: do not examine the job
 		why, _ := s.m.Isolated(job, s.m.Time)
-		return &draft{Explanation: Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Rejected, Reason: why}}, st, true
+		return &draft{Explanation: palapi.Explanation{Namespace: k.Namespace, Job: k.ID, State: palapi.Rejected, Reason: why}}, st, true
 	}
-	e = &draft{Explanation: Explanation{Namespace: k.Namespace, Job: k.ID, State: st.Nomad, Allocations: s.allocations(st), Failures: s.m.Tries(k), ClassFrom: s.m.View.ClassFrom(job)}}
+	e = &draft{Explanation: palapi.Explanation{Namespace: k.Namespace, Job: k.ID, State: st.Nomad, Allocations: s.allocations(st), Failures: s.m.Tries(k), ClassFrom: s.m.View.ClassFrom(job)}}
 	e.Submitted, e.Leaving = time.Unix(0, *job.SubmitTime), s.m.Leaving(st)
 	if cluster.Child(job) {
 		e.Parent = *job.ParentID
@@ -260,20 +139,20 @@ func (s *Snapshot) explainFromState(k cluster.JobKey) (e *draft, st gang.Observe
 	if t := s.m.Jobs[k]; t != nil {
 		e.Submitted, e.SpeedsFrom, e.NeighboursFrom = t.Submitted(), t.Request.SpeedsFrom, t.Request.NeighboursFrom
 		e.Elastic, e.asks, e.Hold, e.orders = s.m.SizeOf(t), t.Request.Gang.Class, t.Control.Hold(), ordersSentence(t)
-		if st.Nomad == gang.Running || st.Nomad == gang.Starting {
+		if st.Nomad == palapi.Running || st.Nomad == palapi.Starting {
 			s.whenEnds(e, t)
 		}
 		s.runsOn(e, t)
 	}
 	switch st.Nomad {
-	case gang.Native:
+	case palapi.Native:
 		e.native(st)
-	case gang.Template:
-		e.Reason, e.Runs, e.StartRun = request.TemplateReason(job, s.m.Cfg.Children), s.runsOf(k), StartRun(job)
-	case gang.Waiting:
+	case palapi.Template:
+		e.Reason, e.Runs, e.StartRun = request.TemplateReason(job, s.m.Cfg.Children), s.runsOf(k), palapi.StartRun(job)
+	case palapi.Waiting:
 		s.explainWaiting(e, s.m.Jobs[k])
 		s.ranBefore(e, k)
-	case gang.Ended:
+	case palapi.Ended:
 		e.Outcome = OutcomeOf(s.m, st)
 		e.Reason = e.Outcome.Reason
 		e.Runs = s.runsOf(k)
@@ -281,9 +160,9 @@ func (s *Snapshot) explainFromState(k cluster.JobKey) (e *draft, st gang.Observe
 		e.Reason = membersSay(s.m.State, st)
 		t := s.m.Jobs[k]
 		if t != nil && !t.GaveUp().IsZero() {
-			e.State, e.Reason = gang.Failed, t.GaveUp()
+			e.State, e.Reason = palapi.Failed, t.GaveUp()
 		}
-		if (st.Nomad == gang.Starting || st.Nomad == gang.Lost) && t != nil {
+		if (st.Nomad == palapi.Starting || st.Nomad == palapi.Lost) && t != nil {
 			e.Reason = e.Reason.And(t.Trouble())
 		}
 		e.Reason = s.tooLarge(t).Or(model.CanariesRun(st)).Or(e.Reason)
@@ -303,7 +182,7 @@ func (s facts) ranBefore(e *draft, k cluster.JobKey) {
 // broken handles a job that still runs in its old version because its newer version is invalid: it
 // adds to the explanation what to fix. t may be nil.
 func (e *draft) broken(t *model.Tracked) {
-	if t == nil || t.Refused == nil || e.State == gang.Failed {
+	if t == nil || t.Refused == nil || e.State == palapi.Failed {
 		return
 	}
 	e.Reason = e.Reason.And(reason.Reason{Kind: reason.RunsUnread, Cause: t.Refused.Error()})
@@ -332,9 +211,9 @@ func (s *Snapshot) explainUnknown(ctx context.Context, k cluster.JobKey) (*draft
 		return nil, nomad.NoJob(k)
 	}
 	if rewrite.AsksGPUs(job) {
-		e := &draft{Explanation: Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Waiting, Behind: true}}
+		e := &draft{Explanation: palapi.Explanation{Namespace: k.Namespace, Job: k.ID, State: palapi.Waiting, Behind: true}}
 		if e.Reason = (reason.Reason{Kind: reason.NewJob}); s.m.State.Unread[k] != nil {
-			e.State, e.Reason = gang.Rejected, reason.Reason{Kind: reason.Unreadable, Cause: s.m.State.Unread[k].Error()}
+			e.State, e.Reason = palapi.Rejected, reason.Reason{Kind: reason.Unreadable, Cause: s.m.State.Unread[k].Error()}
 		}
 		return e, nil
 	}
@@ -343,9 +222,9 @@ func (s *Snapshot) explainUnknown(ctx context.Context, k cluster.JobKey) (*draft
 		if len(rewrite.OtherDevices(job)) == 0 {
 			why.Kind = reason.StaysGated
 		}
-		return &draft{Explanation: Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Rejected, Reason: why}}, nil
+		return &draft{Explanation: palapi.Explanation{Namespace: k.Namespace, Job: k.ID, State: palapi.Rejected, Reason: why}}, nil
 	}
-	return &draft{Explanation: Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Native, Reason: reason.Reason{Kind: reason.WithoutGPUs, Cause: request.NoGPUs(job)}}}, nil
+	return &draft{Explanation: palapi.Explanation{Namespace: k.Namespace, Job: k.ID, State: palapi.Native, Reason: reason.Reason{Kind: reason.WithoutGPUs, Cause: request.NoGPUs(job)}}}, nil
 }
 
 // native sets the reason why the placer leaves a job to Nomad.
@@ -360,19 +239,19 @@ func (e *draft) native(st gang.Observed) {
 
 // addRecord adds the recorded last decision to the explanation.
 func (s *Snapshot) addRecord(ctx context.Context, e *draft, st gang.Observed) error {
-	if e.Outcome != nil && (e.Outcome.Status == "stopped" || e.Outcome.Status == AtRest) { // stopping the job made a new version; the version before has the author's submit time
+	if e.Outcome != nil && (e.Outcome.Status == "stopped" || e.Outcome.Status == palapi.AtRest) { // stopping the job made a new version; the version before has the author's submit time
 		if vs, err := s.nomad.Versions(ctx, st.Key); err == nil && *st.Job.Version > 0 && vs[*st.Job.Version-1] != nil {
 			e.Submitted = time.Unix(0, *vs[*st.Job.Version-1].SubmitTime)
 		}
 	}
 	r, err := s.lastRecord(ctx, st)
-	if err != nil || r == nil || st.Nomad == gang.Native && !e.holdsAll(r.Decision.Chosen) {
+	if err != nil || r == nil || st.Nomad == palapi.Native && !e.holdsAll(r.Decision.Chosen) {
 		return err
 	}
 	e.Restarted = restarted(st, r)
 	switch {
 	case e.holds == nil:
-	case st.Nomad == gang.Running:
+	case st.Nomad == palapi.Running:
 		r.Got(e.holds)
 		r.Resized(e.holds)
 		r.Decision.Chosen = besideNow(r.Decision.Chosen, e.holds)
@@ -384,13 +263,13 @@ func (s *Snapshot) addRecord(ctx context.Context, e *draft, st gang.Observed) er
 		e.ClassFrom = fmt.Sprintf("the class when the gang was placed; the job's class is now %s, which counts when the gang is placed again", e.asks)
 	}
 	e.Decision, e.Predicted, e.Decided, e.Ready, e.Mode, e.Note = &r.Decision, r.Predicted, r.Decided, r.Ready, string(r.Mode), string(r.Note)
-	if st.Nomad == gang.Starting && r.Ready.After(s.m.Time) { // the members started after the snapshot, so none is lost
+	if st.Nomad == palapi.Starting && r.Ready.After(s.m.Time) { // the members started after the snapshot, so none is lost
 		e.Ready = time.Time{}
 	}
-	if st.Nomad == gang.Native { // the job was released, and no longer has pins
+	if st.Nomad == palapi.Native { // the job was released, and no longer has pins
 		e.Mode = ""
 	}
-	if st.Nomad == gang.Ended && len(st.Pins.Groups) > 0 {
+	if st.Nomad == palapi.Ended && len(st.Pins.Groups) > 0 {
 		e.Submitted = r.Submitted
 	}
 	return nil
@@ -431,10 +310,6 @@ func besideNow(chosen, holds *pal.Choice) *pal.Choice {
 	return &c
 }
 
-// MeasuredNow names the alternative that consists of the gang's own GPUs with their current
-// measurements.
-const MeasuredNow = "here, measured now"
-
 // remeasured adds the alternative MeasuredNow if its slowdown differs by 5 % or more from the
 // decision's, because a GPU was measured again after the decision.
 func (e *draft) remeasured(d pal.Decision) {
@@ -442,7 +317,7 @@ func (e *draft) remeasured(d pal.Decision) {
 	if was == nil || e.asks != "" && e.asks != d.Class || e.holds.Cost > 0.95*was.Cost && e.holds.Cost < 1.05*was.Cost {
 		return
 	}
-	e.Alternatives = slices.Insert(e.Alternatives, 0, Alternative{MeasuredNow, e.holds})
+	e.Alternatives = slices.Insert(e.Alternatives, 0, palapi.Alternative{What: palapi.MeasuredNow, Choice: e.holds})
 }
 
 // recordComes is the time after a placement within which the placer writes its record, except in
@@ -455,7 +330,7 @@ const recordComes = 2 * time.Second
 // when an edit changes their tasks.
 func restarted(st gang.Observed, r *gang.Record) time.Time {
 	switch {
-	case st.Nomad != gang.Running || r.Ready.IsZero():
+	case st.Nomad != palapi.Running || r.Ready.IsZero():
 		return time.Time{}
 	case r.JobModifyIndex >= *st.Job.JobModifyIndex:
 		return r.Restarted
@@ -485,7 +360,7 @@ func (s *Snapshot) lastRecord(ctx context.Context, st gang.Observed) (*gang.Reco
 // recordToCome reports whether a new record is expected soon. began is when the caller started to
 // wait. The caller waits for [recordComes] at most, because clocks differ.
 func recordToCome(r *gang.Record, st gang.Observed, began, now time.Time) bool {
-	placed := len(st.Pins.Groups) > 0 && (st.Nomad == gang.Running || st.Nomad == gang.Ended)
+	placed := len(st.Pins.Groups) > 0 && (st.Nomad == palapi.Running || st.Nomad == palapi.Ended)
 	known := r != nil && r.JobModifyIndex >= *st.Job.JobModifyIndex
 	registered := time.Unix(0, *st.Job.SubmitTime)
 	return placed && !known && now.Sub(registered) <= recordComes && now.Sub(began) <= recordComes
@@ -505,13 +380,13 @@ func sparing(d pal.Decision) pal.AppClass {
 func (s *Snapshot) explainWaiting(e *draft, t *model.Tracked) {
 	wait := s.waiting()[t.Key.String()]
 	switch e.State = t.Shown(s.m, wait); e.State {
-	case gang.Failed:
+	case palapi.Failed:
 		e.Reason = t.GaveUp()
 		return
-	case gang.Rejected:
+	case palapi.Rejected:
 		e.Reason = model.Refused(t.Refused)
 		return
-	case gang.Unschedulable:
+	case palapi.Unschedulable:
 		if t.Never != nil {
 			e.never(t.Never.Obstacles)
 			return
@@ -530,14 +405,14 @@ func (s *Snapshot) explainWaiting(e *draft, t *model.Tracked) {
 	}
 	s.notePriority(e, t)
 	s.noteTenant(e, t)
-	if e.State != gang.Unschedulable {
+	if e.State != palapi.Unschedulable {
 		s.noteWindows(e, t)
 	}
 	s.notePreempt(e, t)
 	if job := t.QueueJob(s.m.Cfg.RestartCost); job.Estimate > 0 {
 		if taken := s.m.Queue.Estimate(job); taken != job.Estimate {
 			e.addNote(fmt.Sprintf("pal_duration = %s counts as %s, because jobs of namespace %s have run %.3g times as long as estimated",
-				model.ShortDuration(job.Estimate), model.ShortDuration(taken.Round(time.Minute)), t.Key.Namespace, float64(taken)/float64(job.Estimate)))
+				palapi.ShortDuration(job.Estimate), palapi.ShortDuration(taken.Round(time.Minute)), t.Key.Namespace, float64(taken)/float64(job.Estimate)))
 		}
 	}
 	if wait != nil {
@@ -545,23 +420,23 @@ func (s *Snapshot) explainWaiting(e *draft, t *model.Tracked) {
 		e.takeWait(wait, &d, small)
 	}
 	e.Reason = t.WhyWaits(s.m, wait, e.WaitsFor)
-	if e.State == gang.Waiting && t.After == nil {
+	if e.State == palapi.Waiting && t.After == nil {
 		d.Impossible = false // the gang may fit on nodes that are away
 		s.whatNow(e, t, wait)
 		e.Tradeoffs = s.thatMayStart(t, s.tradeoffs(s.m.View.Cluster, t.Request.Least(), sizeKey(t.Request, "min")))
 	}
-	if e.State == gang.Unschedulable {
+	if e.State == palapi.Unschedulable {
 		e.neverRuns(s.m.View, t.Job)
 	}
-	if ending := s.m.Ending(t.Observed); !ending.IsZero() && (e.State == gang.Waiting || e.State == gang.Completing) {
-		e.State, e.Reason = gang.Completing, ending
+	if ending := s.m.Ending(t.Observed); !ending.IsZero() && (e.State == palapi.Waiting || e.State == palapi.Completing) {
+		e.State, e.Reason = palapi.Completing, ending
 	}
 }
 
 // keptForIt frees, until back is called, the GPUs reserved for a gang that is being started, so
 // that the explanation does not count these GPUs as allocated.
-func (s facts) keptForIt(state gang.State, t *model.Tracked) (back func()) {
-	if state != gang.Committing {
+func (s facts) keptForIt(state palapi.State, t *model.Tracked) (back func()) {
+	if state != palapi.Committing {
 		return func() {}
 	}
 	_, back = s.m.View.Without(t.Key)
@@ -569,15 +444,15 @@ func (s facts) keptForIt(state gang.State, t *model.Tracked) (back func()) {
 }
 
 // never marks the job as one that Nomad cannot place on any node.
-func (e *draft) never(found []request.Obstacle) {
-	e.State, e.Obstacles, e.Reason = gang.Unschedulable, found, request.NeverPlaced(found)
+func (e *draft) never(found []palapi.Obstacle) {
+	e.State, e.Obstacles, e.Reason = palapi.Unschedulable, found, request.NeverPlaced(found)
 	e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.ChangeJob})
 }
 
 // askNomad asks Nomad's scheduler about a job that waits, or that could start according to the
 // snapshot. If Nomad refuses the job on every node, the job can never start.
 func (s *Snapshot) askNomad(ctx context.Context, e *draft, job *api.Job) {
-	if s.nomad == nil || e.State != gang.Waiting && e.State != gang.Starting || cluster.Template(job) || cluster.Child(job) {
+	if s.nomad == nil || e.State != palapi.Waiting && e.State != palapi.Starting || cluster.Template(job) || cluster.Child(job) {
 		return
 	}
 	s.mu.Lock()
@@ -591,13 +466,13 @@ func (s *Snapshot) askNomad(ctx context.Context, e *draft, job *api.Job) {
 		// Ask whether Nomad also refuses the job on the GPUs that the placer would choose. Without
 		// pins, Nomad may have given the GPUs of one group to another.
 		if resp, err := s.nomad.DryRun(ctx, e.pinned); err == nil && len(resp.FailedTGAllocs) > 0 {
-			e.State, e.Reason = gang.Waiting, reason.Reason{Kind: reason.NomadRefuses, Cause: refused}
+			e.State, e.Reason = palapi.Waiting, reason.Reason{Kind: reason.NomadRefuses, Cause: refused}
 		}
 		return
 	case len(found) == 0:
 		return
 	}
-	*e = draft{Explanation: Explanation{Planned: e.Planned, Namespace: e.Namespace, Job: e.Job, Submitted: e.Submitted, Mode: e.Mode, ClassFrom: e.ClassFrom, SpeedsFrom: e.SpeedsFrom, GPUNames: e.GPUNames, Failures: e.Failures, Elastic: e.Elastic}}
+	*e = draft{Explanation: palapi.Explanation{Planned: e.Planned, Namespace: e.Namespace, Job: e.Job, Submitted: e.Submitted, Mode: e.Mode, ClassFrom: e.ClassFrom, SpeedsFrom: e.SpeedsFrom, GPUNames: e.GPUNames, Failures: e.Failures, Elastic: e.Elastic}}
 	e.never(found)
 }
 
@@ -642,49 +517,14 @@ func hide(c *pal.Cluster, gpus map[int]bool) (back func()) {
 	}
 }
 
-func (s facts) allocations(st gang.Observed) []Allocation {
-	var as []Allocation
+func (s facts) allocations(st gang.Observed) []palapi.Allocation {
+	var as []palapi.Allocation
 	for _, a := range st.Members {
 		node := a.Node
 		if n := s.m.State.Nodes[a.Node]; n != nil {
 			node = n.Name
 		}
-		as = append(as, Allocation{ID: a.ID, Group: a.Group, Node: node, Status: a.Client, GPUs: a.GPUs})
+		as = append(as, palapi.Allocation{ID: a.ID, Group: a.Group, Node: node, Status: a.Client, GPUs: a.GPUs})
 	}
 	return as
-}
-
-// RedactedFor returns the explanation as a user may see it. RedactedFor replaces the names of jobs
-// in namespaces that the user may not see.
-func (e Explanation) RedactedFor(sees model.Sees) *Explanation {
-	if e.Wait != nil {
-		now := sees.Wait(*e.Wait)
-		e.Wait = &now
-	}
-	for _, r := range []*reason.Reason{&e.Reason, &e.WaitsFor, &e.StoppedWhy, &e.Hold} {
-		*r = r.RedactedFor(sees.Name)
-	}
-	for _, rs := range []*[]reason.Reason{&e.Remedies, &e.Leaving, &e.Members} {
-		*rs = reason.AllRedactedFor(*rs, sees.Name)
-	}
-	if e.Decision != nil {
-		d := *e.Decision
-		d.Reason = d.Reason.RedactedFor(sees.Name)
-		e.Decision = &d
-	}
-	if e.Outcome != nil {
-		o := *e.Outcome
-		o.Reason = o.Reason.RedactedFor(sees.Name)
-		e.Outcome = &o
-	}
-	e.StoppedFor = sees.Name(e.StoppedFor)
-	if e.Holders != nil {
-		h := *e.Holders
-		h.Jobs = slices.Clone(h.Jobs)
-		for i := range h.Jobs {
-			h.Jobs[i].Job = sees.Name(h.Jobs[i].Job)
-		}
-		e.Holders = &h
-	}
-	return &e
 }

@@ -5,103 +5,32 @@ package query
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/failure"
-	"github.com/nomad-pal/nomad-pal/placer/ledger"
-	"github.com/nomad-pal/nomad-pal/placer/live"
-	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
-// GPU is one GPU, as commands, the API and the page show it.
-type GPU struct {
-	ID     string `json:"id"`             // the GPU's id
-	Node   string `json:"node"`           // its node's name
-	Rack   string `json:"rack,omitempty"` // its node's rack, if known
-	NodeID string `json:"node_id"`        // its node's id
-	// Index is nvidia-smi's number of the GPU within its node; absent if the device plugin does not
-	// publish the number. The parts of a shared GPU, and MIG instances, have their GPU's number.
-	Index *int `json:"index,omitempty"`
-	// BusID is the GPU's PCI address; absent if the device plugin does not publish the address.
-	BusID string `json:"bus_id,omitempty"`
-	// Position is the GPU's place among the GPUs of its node on the page's map, from 0.
-	Position int    `json:"position"`
-	Device   string `json:"device"` // device group: vendor/type/name
-	// State is unhealthy, quarantined, allocated, unavailable or free: the first that applies.
-	State   model.GPUState `json:"state"`
-	Healthy bool           `json:"healthy"` // the device plugin reports the GPU as healthy
-	// Job is the job that holds the GPU, as namespace/id.
-	Job string `json:"job,omitempty"`
-	// HeldSince is when Nomad created the job's allocation on the GPU; zero if the GPU is only
-	// promised to the job.
-	HeldSince time.Time `json:"held_since,omitzero"`
-	// PMScores are the GPU's PM scores by application class, without the classes in which it was
-	// not measured.
-	PMScores map[pal.AppClass]pal.PMScore `json:"pm_scores,omitempty"`
-	// Classes are the GPU's variability classes by application class, from 1 (the fastest) to 5.
-	Classes map[pal.AppClass]uint8 `json:"classes,omitempty"`
-	// Uncapped is set if the GPU stayed below its power limit while class A was measured, so the PM
-	// score for class A says little about training.
-	Uncapped  bool `json:"uncapped,omitempty"`
-	Available bool `json:"available"` // free and usable; a window can still reserve the GPU
-	// Unhealthy and Unavailable are the reasons why the placer does not choose the GPU. Degraded is
-	// the reason why the placer chooses the GPU last. A reason is "" if it does not apply.
-	Unhealthy   string `json:"unhealthy,omitempty"`
-	Unavailable string `json:"unavailable,omitempty"`
-	Degraded    string `json:"degraded,omitempty"`
-	// OutlierFor are the application classes for which the GPU's PM score is above the
-	// outlier_threshold.
-	OutlierFor []pal.AppClass `json:"outlier_for,omitempty"`
-	// Window is the maintenance window or reservation that reserves the GPU now, with its end.
-	Window string `json:"window,omitempty"`
-	// Quarantine is why the GPU is in quarantine, and until when.
-	Quarantine *failure.Quarantine `json:"quarantine,omitempty"`
-	// Live is the GPU's current load, if requested. NotLive is why the GPU's load is unknown.
-	Live    *live.Use `json:"live,omitempty"`
-	NotLive string    `json:"not_live,omitempty"`
-	// IdleSince is the time since which the GPU has been idle although a job holds it; zero if the
-	// GPU is not idle, or if its load is unknown.
-	IdleSince time.Time `json:"idle_since,omitzero"`
-}
-
 // GPUs lists the cluster's GPUs.
-func (s *Snapshot) GPUs() []GPU { return s.SomeGPUs(GPUFilter{}) }
+func (s *Snapshot) GPUs() []palapi.GPU { return s.SomeGPUs(palapi.GPUFilter{}) }
 
 // Models returns the measured speeds of the cluster's GPU models.
-func (s *Snapshot) Models() []ledger.ModelSpeed {
+func (s *Snapshot) Models() []palapi.ModelSpeed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.m.View.ModelSpeeds()
 }
 
-// GPUFilter selects the GPUs that meet all of its conditions.
-type GPUFilter struct {
-	// Nodes are names or ids, or names as in [MapNode]; empty for all.
-	Nodes []string
-	// Job selects the GPUs that a job (namespace/id) holds. ID selects one GPU.
-	Job, ID string
-	// Trouble selects GPUs that are unhealthy, degraded, or in quarantine.
-	Trouble bool
-	// Outliers selects GPUs whose PM score for some application class is above the
-	// outlier_threshold.
-	Outliers bool
-	// Most is the maximum number of GPUs to list; 0 means no limit.
-	Most int
-}
-
 // SomeGPUs lists some of the cluster's GPUs.
-func (s *Snapshot) SomeGPUs(f GPUFilter) []GPU {
+func (s *Snapshot) SomeGPUs(f palapi.GPUFilter) []palapi.GPU {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.m.View.Cluster
-	out, unhealthy, unique := []GPU{}, s.m.View.HealthDescriptions(), uniqueNames(c)
+	out, unhealthy, unique := []palapi.GPU{}, s.m.View.HealthDescriptions(), uniqueNames(c)
 	uncapped, heldSince := s.uncapped(), s.heldSince()
 	for n, gpus := range nodeGPUs(c) {
 		node := c.Node(n)
@@ -126,7 +55,7 @@ func (s *Snapshot) SomeGPUs(f GPUFilter) []GPU {
 	return out
 }
 
-// uncapped returns a function that reports whether a GPU has [GPU.Uncapped]. The function is fast
+// uncapped returns a function that reports whether a GPU has [palapi.GPU.Uncapped]. The function is fast
 // if it is called for all GPUs of a device group in a row. Callers hold mu.
 func (s facts) uncapped() func(i int) bool {
 	v, last, ids := s.m.View, -1, map[string]bool{}
@@ -138,7 +67,7 @@ func (s facts) uncapped() func(i int) bool {
 	}
 }
 
-// heldSince returns a function that computes [GPU.HeldSince]. The function reads the allocations of
+// heldSince returns a function that computes [palapi.GPU.HeldSince]. The function reads the allocations of
 // each job once. Callers hold mu.
 func (s *Snapshot) heldSince() func(i int) time.Time {
 	type held struct {
@@ -164,7 +93,7 @@ func (s *Snapshot) heldSince() func(i int) time.Time {
 }
 
 // Ailing lists the GPUs in trouble and the outliers, without their numbers.
-func (s *Snapshot) Ailing() (all []GPU) {
+func (s *Snapshot) Ailing() (all []palapi.GPU) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	unhealthy := s.m.View.HealthDescriptions()
@@ -184,7 +113,7 @@ func (s *Snapshot) inTrouble(i int) bool {
 
 // quarantineOf returns the quarantine of a GPU, or nil if the GPU is not in quarantine. Callers
 // hold mu.
-func (s *Snapshot) quarantineOf(id string) *failure.Quarantine {
+func (s *Snapshot) quarantineOf(id string) *palapi.Quarantine {
 	if q, ok := s.m.Quarantine[attr.GPUOf(id)]; ok && s.m.Time.Before(q.Until) {
 		return new(q)
 	}
@@ -192,11 +121,11 @@ func (s *Snapshot) quarantineOf(id string) *failure.Quarantine {
 }
 
 // gpu returns one GPU. Callers hold mu.
-func (s *Snapshot) gpu(i int, unhealthy map[string]string) GPU {
+func (s *Snapshot) gpu(i int, unhealthy map[string]string) palapi.GPU {
 	c := s.m.View.Cluster
 	u := c.GPU(i)
 	node, device := c.Group(c.GroupOf(i))
-	g := GPU{
+	g := palapi.GPU{
 		ID: u.ID, Node: c.Node(node).Name, Rack: c.Node(node).Rack, Device: device, State: s.m.GPUState(i, s.m.Time), Healthy: !u.Unhealthy, Available: c.Available(i),
 		Unhealthy: unhealthy[u.ID], Unavailable: s.m.View.Unavailable(i), Degraded: u.Degraded, OutlierFor: s.m.OutlierFor(i),
 		PMScores: map[pal.AppClass]pal.PMScore{}, Classes: map[pal.AppClass]uint8{}, Quarantine: s.quarantineOf(u.ID),
@@ -226,25 +155,6 @@ func (s *Snapshot) windowOf(gpu int) string {
 	return s.kept[gpu]
 }
 
-// leastIDLength is the shortest length of a shortened id: "GPU-" and eight digits.
-const leastIDLength = len("GPU-12345678")
-
-// IDLength returns how many bytes at the beginning of the ids distinguish each GPU from all others,
-// but at least leastIDLength. Parts of a GPU are distinguished by their numbers: see
-// [attr.Shorten].
-func IDLength(ids []string) int {
-	ids = attr.GPUsOf(ids)
-	n := leastIDLength
-	for i := 1; i < len(ids); i++ {
-		a, b, same := ids[i-1], ids[i], 0
-		for same < len(a) && same < len(b) && a[same] == b[same] {
-			same++
-		}
-		n = max(n, same+1)
-	}
-	return n
-}
-
 // nameGPUs sets the names of the GPUs in an explanation.
 func (s *Snapshot) nameGPUs(e *draft) {
 	s.mu.Lock()
@@ -254,12 +164,12 @@ func (s *Snapshot) nameGPUs(e *draft) {
 	for i := range all {
 		all[i] = v.Cluster.GPU(i).ID
 	}
-	length := IDLength(all)
+	length := palapi.IDLength(all)
 	e.GPUNames = map[string]string{}
 	name := func(id string) {
 		e.GPUNames[id] = attr.Shorten(id, length)
 		if i := v.Cluster.Find(id); i >= 0 {
-			e.GPUNames[id] = GPUName(id, v.GPUNode(i).Name, v.Slots[i].Index, length)
+			e.GPUNames[id] = palapi.GPUName(id, v.GPUNode(i).Name, v.Slots[i].Index, length)
 		}
 	}
 	for _, a := range e.Allocations {
@@ -283,15 +193,6 @@ func each[T any](list []T, f func(T)) {
 	}
 }
 
-// GPUName returns a short name of a GPU, which commands accept: NODE:INDEX or, if nvidia-smi's index
-// is unknown or if several MIG instances share it, the first bytes of the id.
-func GPUName(id, node string, index *int, length int) string {
-	if index == nil || strings.HasPrefix(id, "MIG-") {
-		return attr.Shorten(id, length)
-	}
-	return fmt.Sprintf("%s:%d%s", node, *index, strings.TrimPrefix(id, attr.GPUOf(id)))
-}
-
 // Cell is a GPU on the page's map. Each application class has three bits with its variability class,
 // starting with [pal.ClassA] in the lowest bits (0: not measured, 7: class 7 or slower). The
 // constants below describe the other bits.
@@ -307,7 +208,7 @@ const (
 	CellUnhealthy   Cell = 3 << 14
 )
 
-var outOfService = map[model.GPUState]Cell{model.GPUUnhealthy: CellUnhealthy, model.GPUQuarantined: CellQuarantined, model.GPUUnavailable: CellUnavailable}
+var outOfService = map[palapi.GPUState]Cell{palapi.GPUUnhealthy: CellUnhealthy, palapi.GPUQuarantined: CellQuarantined, palapi.GPUUnavailable: CellUnavailable}
 
 // MapRack is a rack. Nodes without a known rack form groups of at most [mapRackNodes], each named
 // after its first node.
@@ -414,7 +315,7 @@ func uniqueNames(c *pal.Cluster) []string {
 	return out
 }
 
-func mapCell(c *pal.Cluster, i int, state model.GPUState) Cell {
+func mapCell(c *pal.Cluster, i int, state palapi.GPUState) Cell {
 	u, out := c.GPU(i), outOfService[state]
 	for k, class := range u.Classes {
 		out |= Cell(min(class, 7)) << (3 * k)
@@ -426,17 +327,4 @@ func mapCell(c *pal.Cluster, i int, state model.GPUState) Cell {
 		out |= CellDegraded
 	}
 	return out
-}
-
-// RedactedFor returns the GPU as a user may see it. The reason of an automatic quarantine can name
-// jobs and tasks in any namespace, so only operators see it. Everybody sees the reason that an
-// operator gave.
-func (g GPU) RedactedFor(sees model.Sees, operator func() bool) GPU {
-	g.Job = sees.Name(g.Job)
-	if g.Quarantine != nil && !g.Quarantine.Operator && !operator() {
-		q := *g.Quarantine
-		q.Reason = "jobs failed on this GPU; only operators can see details"
-		g.Quarantine = &q
-	}
-	return g
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
@@ -40,7 +41,7 @@ func beats(w *bed.World, h *heartbeat.Heart) (stop func()) {
 	return func() { cancel(); <-done }
 }
 
-func activity(w *bed.World) heartbeat.Activity {
+func activity(w *bed.World) palapi.Activity {
 	w.T.Helper()
 	c, err := nomad.NewClient(w.Nomad.Config("command", ""), "")
 	if err != nil {

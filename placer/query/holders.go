@@ -16,6 +16,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
@@ -28,45 +29,8 @@ import (
 // mostHolders is the maximum number of holders that an explanation names.
 const mostHolders = 20
 
-// Holder is a job that holds GPUs that a waiting gang could use.
-type Holder struct {
-	// Job is the job that holds the GPUs, as namespace/id.
-	Job string `json:"job"`
-	// GPUs is the number of GPUs that the job holds and that the waiting gang could use.
-	GPUs int `json:"gpus"`
-	// Stopping reports whether the job's members were told to stop and have not ended yet.
-	Stopping bool `json:"stopping,omitempty"`
-	// Service jobs run until somebody stops them. Preemptible jobs may be stopped by the placer for
-	// other jobs.
-	Service     bool `json:"service,omitempty"`
-	Preemptible bool `json:"preemptible,omitempty"`
-	// EndFrom and EndTo are the range in which the job is expected to end. Both are zero if the
-	// job's run time is unknown, if the job is stopping, or if it is a service.
-	EndFrom time.Time `json:"end_from,omitzero"`
-	EndTo   time.Time `json:"end_to,omitzero"`
-	// MayGive is how many of these GPUs an elastic gang would give back if the waiting gang could
-	// then start. GiveFrom is the earliest time at which the elastic gang would give back GPUs.
-	MayGive  int       `json:"may_give,omitempty"`
-	GiveFrom time.Time `json:"give_from,omitzero"`
-	// Needed reports whether the waiting gang needs this job to end. Once all needed jobs have
-	// ended, there is room for the gang. The needed jobs are the first ones of the list, apart from
-	// jobs that Nomad placed by itself.
-	Needed bool `json:"needed,omitempty"`
-}
-
-// Holders are the jobs that hold GPUs that a waiting gang could use.
-type Holders struct {
-	// Jobs are sorted: first stopping jobs, then jobs with an expected end (the earliest first),
-	// then jobs without an expected end (the largest first), then services. Omitted counts the jobs
-	// left out.
-	Jobs    []Holder `json:"jobs,omitempty"`
-	Omitted int      `json:"omitted,omitempty"`
-	// Enough reports whether there is room for the gang once the needed jobs have ended.
-	Enough bool `json:"enough,omitempty"`
-}
-
-// rankOf returns the sort key of the list of holders: see [Holders.Jobs].
-func rankOf(h Holder) int {
+// rankOf returns the sort key of the list of holders: see [palapi.Holders.Jobs].
+func rankOf(h palapi.Holder) int {
 	switch {
 	case h.Stopping:
 		return 0
@@ -97,7 +61,7 @@ func matching(c *pal.Cluster, g pal.Gang) (matches func(gpu int) bool, small int
 }
 
 // holders finds the holders for a gang.
-func (s facts) holders(g pal.Gang, self cluster.JobKey) *Holders {
+func (s facts) holders(g pal.Gang, self cluster.JobKey) *palapi.Holders {
 	c, held := s.m.View.Cluster, map[cluster.JobKey]int{}
 	matches, _ := matching(c, g)
 	kept := s.kept(self)
@@ -110,12 +74,12 @@ func (s facts) holders(g pal.Gang, self cluster.JobKey) *Holders {
 	if len(held) == 0 {
 		return nil
 	}
-	out := &Holders{}
+	out := &palapi.Holders{}
 	keys := slices.SortedFunc(maps.Keys(held), cluster.JobKey.Compare)
 	byName := map[string]cluster.JobKey{}
 	for _, k := range keys {
 		job := s.m.State.Jobs[k]
-		h := Holder{Job: k.String(), GPUs: held[k], Stopping: s.stopping(k), Service: job != nil && *job.Type == api.JobTypeService}
+		h := palapi.Holder{Job: k.String(), GPUs: held[k], Stopping: s.stopping(k), Service: job != nil && *job.Type == api.JobTypeService}
 		byName[h.Job] = k
 		if t := s.m.Jobs[k]; t != nil {
 			h.Preemptible = s.m.Cfg.Queue.Preempt && t.Request.Hints.Preempt
@@ -128,7 +92,7 @@ func (s facts) holders(g pal.Gang, self cluster.JobKey) *Holders {
 		}
 		out.Jobs = append(out.Jobs, h)
 	}
-	slices.SortStableFunc(out.Jobs, func(a, b Holder) int {
+	slices.SortStableFunc(out.Jobs, func(a, b palapi.Holder) int {
 		return cmp.Or(cmp.Compare(rankOf(a), rankOf(b)), a.EndFrom.Compare(b.EndFrom), cmp.Compare(b.GPUs, a.GPUs))
 	})
 	out.Omitted = max(0, len(out.Jobs)-mostHolders)
@@ -178,7 +142,7 @@ func (s facts) holding(k cluster.JobKey, stopping bool) (r request.Request, ok b
 // needed marks the holders that make room for the gang when they end one after another. needed
 // ignores jobs that Nomad placed by itself, and resources other than GPUs. The gang cannot use the
 // GPUs in kept. needed restores the cluster afterwards.
-func (s facts) needed(h *Holders, g pal.Gang, keys map[string]cluster.JobKey, kept map[int]bool) {
+func (s facts) needed(h *palapi.Holders, g pal.Gang, keys map[string]cluster.JobKey, kept map[int]bool) {
 	c := s.m.View.Cluster
 	var back []func()
 	defer func() {
@@ -281,7 +245,7 @@ func (s facts) starts(t *model.Tracked, g pal.Gang) (at pal.Placement, ok bool) 
 // priorityHelps reports whether the priority [tryPriority] would help a waiting job. The priority
 // helps if the job would overtake the job ahead of it, or would fit after the placer has stopped
 // preemptible jobs.
-func (s facts) priorityHelps(t *model.Tracked, w *model.Wait, h *Holders) bool {
+func (s facts) priorityHelps(t *model.Tracked, w *model.Wait, h *palapi.Holders) bool {
 	if !s.m.Cfg.Queue.JobPriority || t.Control.Priority != 0 || t.QueuePriority() >= tryPriority {
 		return false
 	}
@@ -295,7 +259,7 @@ func (s facts) priorityHelps(t *model.Tracked, w *model.Wait, h *Holders) bool {
 	case h == nil:
 		return false
 	}
-	stops, keys := Holders{}, map[string]cluster.JobKey{}
+	stops, keys := palapi.Holders{}, map[string]cluster.JobKey{}
 	for _, j := range h.Jobs {
 		if j.Preemptible && below(j.Job) {
 			stops.Jobs, keys[j.Job] = append(stops.Jobs, j), s.m.ByID(j.Job).Key
@@ -337,14 +301,6 @@ func sizeKey(r request.Request, elastic string) string {
 	return "count"
 }
 
-// Alternative is another placement of a gang, for comparison.
-type Alternative struct {
-	// What is the placement's name. A running gang has "the best now" and, if the measurements of
-	// its GPUs have changed, "here, measured now".
-	What string `json:"what"`
-	*pal.Choice
-}
-
 // runsOn explains which GPUs a job's members have and, for a running job, where the job would be
 // placed if it started now, and which changes of the job would alter this placement.
 func (s facts) runsOn(e *draft, t *model.Tracked) {
@@ -357,12 +313,12 @@ func (s facts) runsOn(e *draft, t *model.Tracked) {
 	if !s.m.View.Reserved(t.Key) {
 		e.holds = pal.Describe(c, g, at)
 	}
-	if !complete || t.Nomad != gang.Running {
+	if !complete || t.Nomad != palapi.Running {
 		return
 	}
 	defer pal.Vacate(c, g, at)()
 	if f, _, ok := s.m.Queue.Look(c, g); ok {
-		e.Alternatives, e.Tradeoffs = []Alternative{{"the best now", pal.Describe(c, g, f.Placement)}}, shown(s.tradeoffs(c, g, sizeKey(t.Request, "max")))
+		e.Alternatives, e.Tradeoffs = []palapi.Alternative{{What: "the best now", Choice: pal.Describe(c, g, f.Placement)}}, shown(s.tradeoffs(c, g, sizeKey(t.Request, "max")))
 	}
 }
 

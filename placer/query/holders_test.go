@@ -12,11 +12,10 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
-	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 // A waiting gang is told which jobs hold GPUs that it could use, until when approximately, which of
@@ -55,7 +54,7 @@ func TestHolders(t *testing.T) {
 			if e.Submitted.IsZero() {
 				t.Errorf("%+v", e)
 			}
-			if his := e.RedactedFor(func(string) bool { return false }); his.Holders.Jobs[0].Job != model.Unseen || e.Holders.Jobs[0].Job != "default/known" {
+			if his := e.RedactedFor(func(string) bool { return false }); his.Holders.Jobs[0].Job != palapi.Unseen || e.Holders.Jobs[0].Job != "default/known" {
 				t.Errorf("redacted %+v of %+v", his.Holders, e.Holders)
 			}
 		}
@@ -157,7 +156,7 @@ func TestIDLength(t *testing.T) {
 		15: {"GPU-12345678-1", "GPU-12345678-11"},
 		13: {"GPU-12345678-1::0", "GPU-12345678-1::1", "GPU-123456789::0"},
 	} {
-		if got := query.IDLength(ids); got != want {
+		if got := palapi.IDLength(ids); got != want {
 			t.Errorf("%q: %d, want %d", ids, got, want)
 		}
 	}

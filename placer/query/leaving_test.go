@@ -12,10 +12,9 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
-	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 // Explain and the list of jobs show that a gang's node is being drained, and until when.
@@ -46,7 +45,7 @@ func TestDrainIsSaid(t *testing.T) {
 		w.ExpectGone("a", 3*time.Minute)
 		w.RunFor(30 * time.Second)
 		e := explain(w, "a")
-		if e.State != gang.Waiting || e.Leaving != nil || e.Ran.Before(until) || e.Ran.After(time.Now()) {
+		if e.State != palapi.Waiting || e.Leaving != nil || e.Ran.Before(until) || e.Ran.After(time.Now()) {
 			t.Errorf("%s, %q, ran until %s", e.State, e.Leaving, e.Ran)
 		}
 	})
@@ -84,7 +83,7 @@ func TestDrainWithoutDeadlineIsSaid(t *testing.T) {
 	})
 }
 
-func explain(w *bed.World, job string) *query.Explanation {
+func explain(w *bed.World, job string) *palapi.Explanation {
 	w.T.Helper()
 	e, err := snapshot(w).Explain(w.T.Context(), cluster.JobKey{Namespace: "default", ID: job})
 	if err != nil {
@@ -162,19 +161,19 @@ func TestEndingIsSaid(t *testing.T) {
 		w.ExpectRunning("a", 5*time.Second)
 		w.RunFor(5 * time.Minute)
 		w.Submit(bed.Gang{Name: "b", GPUs: 2, Meta: map[string]string{"pal_duration": "1m"}})
-		ending := func() bool { return explain(w, "a").State == gang.Completing }
+		ending := func() bool { return explain(w, "a").State == palapi.Completing }
 		w.Expect("a is being stopped", time.Minute, ending)
 		e := explain(w, "a")
 		if !strings.HasSuffix(e.Reason.String(), " is still stopping and holds its GPUs") && !strings.HasPrefix(e.Reason.String(), "2 members are still stopping") {
 			t.Errorf("explain says %q", e.Reason.String())
 		}
 		for _, j := range snapshot(w).Jobs() {
-			if (j.State == gang.Completing) != (j.Job == "a") || j.Job == "a" && j.Reason.String() != e.Reason.String() {
+			if (j.State == palapi.Completing) != (j.Job == "a") || j.Job == "a" && j.Reason.String() != e.Reason.String() {
 				t.Errorf("the list says %s, %q of %s", j.State, j.Reason.String(), j.Job)
 			}
 		}
 		w.ExpectRunning("b", 5*time.Minute)
-		if e := explain(w, "a"); e.State != gang.Waiting {
+		if e := explain(w, "a"); e.State != palapi.Waiting {
 			t.Errorf("then it is %s: %s", e.State, e.Reason.String())
 		}
 	})

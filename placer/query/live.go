@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/attr"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/live"
 )
@@ -16,7 +17,7 @@ import (
 // AddLive reads the current load of GPUs from their nodes. AddLive fails for more than
 // [live.MostNodes] nodes. If a node does not answer, AddLive stores the error with the node's GPUs;
 // say turns the error into text.
-func AddLive(ctx context.Context, reader *live.Reader, c *api.Client, gpus []GPU, say func(error) string) error {
+func AddLive(ctx context.Context, reader *live.Reader, c *api.Client, gpus []palapi.GPU, say func(error) string) error {
 	nodes := make([]string, len(gpus))
 	for i, g := range gpus {
 		nodes[i] = g.NodeID

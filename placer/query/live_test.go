@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/live"
 )
 
@@ -23,7 +24,7 @@ func TestSilentNodeHidesItsAddress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	gpus := []GPU{{ID: "GPU-1", Node: "gpu-01", NodeID: "n1"}}
+	gpus := []palapi.GPU{{ID: "GPU-1", Node: "gpu-01", NodeID: "n1"}}
 	if err := AddLive(t.Context(), &live.Reader{}, c, gpus, func(err error) string {
 		if !strings.Contains(err.Error(), strings.TrimPrefix(address, "http://")) {
 			t.Errorf("the error %v does not show what must be hidden", err)

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nomad-pal/nomad-pal/placer/gang"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
 
@@ -24,16 +24,16 @@ func TestLostMembersAreTold(t *testing.T) {
 				for _, m := range w.Members(bed.Key("train"))[1:] {
 					w.Nomad.CrashNode(m.Node)
 				}
-				told := map[gang.State]string{}
+				told := map[palapi.State]string{}
 				for range 180 {
 					w.RunFor(time.Second)
 					j := shown(w, "train")
-					if j.State != gang.Running && j.Reason.IsZero() {
+					if j.State != palapi.Running && j.Reason.IsZero() {
 						w.T.Fatalf("%s, and no reason; before: %q", j.State, told)
 					}
 					told[j.State] = j.Reason.String()
 				}
-				if told[gang.Starting]+told[gang.Waiting] == "" {
+				if told[palapi.Starting]+told[palapi.Waiting] == "" {
 					w.T.Errorf("it lost three members and was %q", told)
 				}
 			})

@@ -11,8 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 	"github.com/nomad-pal/nomad-pal/placer/query"
@@ -60,7 +60,7 @@ func TestMap(t *testing.T) {
 					t.Errorf("node %+v", n)
 				}
 				for i, c := range n.Cells {
-					found := s.SomeGPUs(query.GPUFilter{Nodes: []string{n.Name}})
+					found := s.SomeGPUs(palapi.GPUFilter{Nodes: []string{n.Name}})
 					g := found[i%len(found)]
 					for _, other := range found { // two nodes are named n00
 						if other.Position == i && (n.Name != "n00" || strings.HasPrefix(other.ID, "GPU-0-")) {
@@ -76,14 +76,14 @@ func TestMap(t *testing.T) {
 		if nodes != 36 {
 			t.Errorf("%d nodes", nodes)
 		}
-		trouble := s.SomeGPUs(query.GPUFilter{Trouble: true})
+		trouble := s.SomeGPUs(palapi.GPUFilter{Trouble: true})
 		if len(trouble) != 2 || trouble[0].ID != "GPU-0-1" || trouble[1].ID != "GPU-1-1" {
 			t.Errorf("unhealthy or quarantined: %+v", trouble)
 		}
-		if some := s.SomeGPUs(query.GPUFilter{Trouble: true, Most: 1}); len(some) != 1 || some[0].ID != "GPU-0-1" {
+		if some := s.SomeGPUs(palapi.GPUFilter{Trouble: true, Most: 1}); len(some) != 1 || some[0].ID != "GPU-0-1" {
 			t.Errorf("the first unhealthy or quarantined: %+v", some)
 		}
-		if got := s.SomeGPUs(query.GPUFilter{Job: "default/one"}); len(got) != 1 {
+		if got := s.SomeGPUs(palapi.GPUFilter{Job: "default/one"}); len(got) != 1 {
 			t.Errorf("GPUs of the job: %+v", got)
 		}
 	})
@@ -103,15 +103,15 @@ func TestGPUStates(t *testing.T) {
 		w.Nomad.SetEligible(bed.NodeID(1), false)
 		time.Sleep(time.Minute)
 		s := snapshot(w)
-		got := map[model.GPUState]int{}
+		got := map[palapi.GPUState]int{}
 		for _, g := range s.GPUs() {
 			got[g.State]++
 		}
-		want := map[model.GPUState]int{model.GPUUnhealthy: 1, model.GPUQuarantined: 1, model.GPUAllocated: 1, model.GPUFree: 1, model.GPUUnavailable: 4}
+		want := map[palapi.GPUState]int{palapi.GPUUnhealthy: 1, palapi.GPUQuarantined: 1, palapi.GPUAllocated: 1, palapi.GPUFree: 1, palapi.GPUUnavailable: 4}
 		if d := cmp.Diff(want, got); d != "" {
 			t.Errorf("states (-want +got):\n%s", d)
 		}
-		if st := p.Status(); st.InTrouble != (model.GPUsInTrouble{Unhealthy: 1, Quarantined: 1}) || st.Allocated != 1 {
+		if st := p.Status(); st.InTrouble != (palapi.GPUsInTrouble{Unhealthy: 1, Quarantined: 1}) || st.Allocated != 1 {
 			t.Errorf("counted: %+v, %g allocated", st.InTrouble, st.Allocated)
 		}
 		away := s.Map()[0].Nodes[1]
@@ -144,7 +144,7 @@ func TestUnavailableSaysWhy(t *testing.T) {
 		time.Sleep(time.Second)
 		s := snapshot(w)
 		for _, g := range s.GPUs() {
-			if want := "tasks of a purged job may still be ending on this GPU"; g.Job == "" && (g.State != model.GPUUnavailable || g.Unavailable != want) || g.Job != "" && g.Unavailable != "" {
+			if want := "tasks of a purged job may still be ending on this GPU"; g.Job == "" && (g.State != palapi.GPUUnavailable || g.Unavailable != want) || g.Job != "" && g.Unavailable != "" {
 				t.Errorf("%s of %q is %s: %q", g.ID, g.Job, g.State, g.Unavailable)
 			}
 		}

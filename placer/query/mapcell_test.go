@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/nomad-pal/nomad-pal/pal"
-	"github.com/nomad-pal/nomad-pal/placer/model"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 )
 
 // A cell has three bits for each application class, in which 7 means class 7 or slower. The flags
@@ -22,10 +22,10 @@ func TestMapCell(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.SetTaken(0, true)
-	if got, want := mapCell(c, 0, model.GPUAllocated), 1|2<<3|7<<9|CellAllocated; got != want {
+	if got, want := mapCell(c, 0, palapi.GPUAllocated), 1|2<<3|7<<9|CellAllocated; got != want {
 		t.Errorf("measured and allocated: %b, want %b", got, want)
 	}
-	if got, want := mapCell(c, 1, model.GPUUnhealthy), CellUnhealthy|CellDegraded; got != want {
+	if got, want := mapCell(c, 1, palapi.GPUUnhealthy), CellUnhealthy|CellDegraded; got != want {
 		t.Errorf("in trouble: %b, want %b", got, want)
 	}
 }

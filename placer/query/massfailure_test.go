@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
@@ -25,7 +25,7 @@ func TestMassFailure(t *testing.T) {
 			w.Submit(bed.Gang{Name: fmt.Sprint("j-", i), Members: 2, GPUs: 1, Runs: time.Minute, Exit: 1, OneExit: true})
 		}
 		w.RunFor(10 * time.Minute)
-		s, states := snapshot(w), map[gang.State]int{}
+		s, states := snapshot(w), map[palapi.State]int{}
 		for i := range gangs {
 			e, err := s.Explain(w.T.Context(), cluster.JobKey(bed.Key(fmt.Sprint("j-", i))))
 			if err != nil {
@@ -33,8 +33,8 @@ func TestMassFailure(t *testing.T) {
 			}
 			states[e.State]++
 		}
-		if len(states) != 1 || states[gang.Failed] != gangs {
-			w.T.Errorf("%v, want all %s", states, gang.Failed)
+		if len(states) != 1 || states[palapi.Failed] != gangs {
+			w.T.Errorf("%v, want all %s", states, palapi.Failed)
 		}
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
@@ -43,7 +44,7 @@ func TestPendingMembersDoNotRun(t *testing.T) {
 	if got := membersSay(s, st).String(); !strings.HasPrefix(got, "1 of 3 members run, 2 placed and pending") {
 		t.Error(got)
 	}
-	st.Nomad = gang.Running // because all its members are placed
+	st.Nomad = palapi.Running // because all its members are placed
 	if got := membersLack(s, st).String(); !strings.HasPrefix(got, "1 of 3 members run, 2 placed and pending") {
 		t.Error(got)
 	}
@@ -153,7 +154,7 @@ func TestPreemptedMembers(t *testing.T) {
 	s.PutAlloc(member("d", api.AllocClientStatusRunning))
 	s.PutAlloc(member("e", api.AllocClientStatusRunning))
 	st := gang.Observe(s, job)
-	st.Nomad = gang.Running
+	st.Nomad = palapi.Running
 	if got := membersLack(s, st); !got.IsZero() {
 		t.Errorf("status says of members that all run: %s", got)
 	}
@@ -198,7 +199,7 @@ func TestTriedMembers(t *testing.T) {
 	look := func() string {
 		tracked := &model.Tracked{}
 		tracked.Observed = gang.Observe(s, job)
-		tracked.Nomad = gang.Starting
+		tracked.Nomad = palapi.Starting
 		tracked.Request.Hints, _ = rewrite.ParseHints(job)
 		found, retry := tried(&model.Model{State: s}, tracked, deploys)
 		return strings.Join(append(texts(found), string(retry)), "\n")

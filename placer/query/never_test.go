@@ -10,8 +10,8 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
@@ -34,7 +34,7 @@ func TestGroupWithoutGPUsThatNoNodeTakes(t *testing.T) {
 		w.Submit(beside)
 		w.RunFor(3 * time.Second)
 		const why = `Nomad cannot place group "web" on any node: missing drivers`
-		status := func() (gang.State, string) {
+		status := func() (palapi.State, string) {
 			for _, j := range p.Status().Jobs {
 				if j.Job == "beside" {
 					return j.State, j.Reason.String()
@@ -42,17 +42,17 @@ func TestGroupWithoutGPUsThatNoNodeTakes(t *testing.T) {
 			}
 			return "", ""
 		}
-		if state, reason := status(); state != gang.Unschedulable || !strings.HasPrefix(reason, why) {
+		if state, reason := status(); state != palapi.Unschedulable || !strings.HasPrefix(reason, why) {
 			t.Errorf("it is %s: %s", state, reason)
 		}
 		e, err := snapshot(w).Explain(t.Context(), cluster.JobKey{Namespace: "default", ID: "beside"})
-		if err != nil || e.State != gang.Unschedulable || !strings.HasPrefix(e.Reason.String(), why) || len(e.Remedies) != 1 {
+		if err != nil || e.State != palapi.Unschedulable || !strings.HasPrefix(e.Reason.String(), why) || len(e.Remedies) != 1 {
 			t.Errorf("explain: %+v, %v", e, err)
 		}
 		w.Submit(bed.Gang{Name: "next", Members: 1, GPUs: 1, Runs: time.Minute})
 		w.ExpectRunning("next", 10*time.Second)
 		w.RunFor(2 * time.Minute)
-		if state, reason := status(); state != gang.Unschedulable {
+		if state, reason := status(); state != palapi.Unschedulable {
 			t.Errorf("later it is %s: %s", state, reason)
 		}
 		w.Nomad.AddNode(&api.Node{ID: "java", Drivers: map[string]*api.DriverInfo{"java": {Detected: true, Healthy: true}}})
@@ -93,26 +93,26 @@ func TestWhatPassesIsNotNever(t *testing.T) {
 	for name, of := range map[string]struct {
 		cluster func(w *bed.World)
 		job     func(j *api.Job)
-		state   gang.State
+		state   palapi.State
 		says    string
 	}{
 		"group without GPUs on a node that is drained": {
 			func(w *bed.World) { w.Nomad.SetEligible(bed.NodeID(1), false) },
-			web(func(g *api.TaskGroup) { g.Constraints = onNode(nomadtest.GPUNode(1, 4).Name) }), gang.Waiting, `group "web"`,
+			web(func(g *api.TaskGroup) { g.Constraints = onNode(nomadtest.GPUNode(1, 4).Name) }), palapi.Waiting, `group "web"`,
 		},
 		"group without GPUs on a node that never was": {
-			func(*bed.World) {}, web(func(g *api.TaskGroup) { g.Constraints = onNode("nowhere") }), gang.Unschedulable, `Nomad cannot place group "web" on any node`,
+			func(*bed.World) {}, web(func(g *api.TaskGroup) { g.Constraints = onNode("nowhere") }), palapi.Unschedulable, `Nomad cannot place group "web" on any node`,
 		},
 		"all nodes are away": {
 			func(w *bed.World) {
 				w.Nomad.SetEligible(bed.NodeID(0), false)
 				w.Nomad.SetEligible(bed.NodeID(1), false)
 			},
-			func(*api.Job) {}, gang.Waiting, "the job's nodes are unavailable",
+			func(*api.Job) {}, palapi.Waiting, "the job's nodes are unavailable",
 		},
 		"GPUs on a node that is drained": {
 			func(w *bed.World) { w.Nomad.SetEligible(bed.NodeID(1), false) },
-			func(j *api.Job) { j.Constraints = append(j.Constraints, onNode(nomadtest.GPUNode(1, 4).Name)...) }, gang.Waiting, "not eligible for scheduling",
+			func(j *api.Job) { j.Constraints = append(j.Constraints, onNode(nomadtest.GPUNode(1, 4).Name)...) }, palapi.Waiting, "not eligible for scheduling",
 		},
 		"driver that is not healthy": {
 			func(w *bed.World) {
@@ -120,7 +120,7 @@ func TestWhatPassesIsNotNever(t *testing.T) {
 					n.Drivers = map[string]*api.DriverInfo{"raw_exec": {Detected: true, Healthy: true}, "docker": {Detected: true}}
 				})
 			},
-			func(j *api.Job) { j.TaskGroups[0].Tasks[0].Driver = "docker" }, gang.Waiting, "driver docker is not healthy",
+			func(j *api.Job) { j.TaskGroups[0].Tasks[0].Driver = "docker" }, palapi.Waiting, "driver docker is not healthy",
 		},
 		"driver of a group without GPUs that is not healthy": {
 			func(w *bed.World) {
@@ -128,31 +128,31 @@ func TestWhatPassesIsNotNever(t *testing.T) {
 					n.Drivers = map[string]*api.DriverInfo{"raw_exec": {Detected: true, Healthy: true}, "docker": {Detected: true}}
 				})
 			},
-			web(func(g *api.TaskGroup) { g.Tasks[0].Driver = "docker" }), gang.Waiting, `group "web"`,
+			web(func(g *api.TaskGroup) { g.Tasks[0].Driver = "docker" }), palapi.Waiting, `group "web"`,
 		},
 		"other device that is not healthy": {
 			func(w *bed.World) { all(w, fpga(false)) },
 			func(j *api.Job) {
 				r := j.TaskGroups[0].Tasks[0].Resources
 				r.Devices = append(r.Devices, &api.RequestedDevice{Name: "xilinx/fpga", Count: new(uint64(1))})
-			}, gang.Waiting, "xilinx/fpga",
+			}, palapi.Waiting, "xilinx/fpga",
 		},
 		"more of another device than any node has": {
 			func(w *bed.World) { all(w, fpga(true)) },
 			func(j *api.Job) {
 				r := j.TaskGroups[0].Tasks[0].Resources
 				r.Devices = append(r.Devices, &api.RequestedDevice{Name: "xilinx/fpga", Count: new(uint64(2))})
-			}, gang.Unschedulable, "2 × xilinx/fpga",
+			}, palapi.Unschedulable, "2 × xilinx/fpga",
 		},
 		"group without GPUs with more memory than any node has": {
-			func(*bed.World) {}, web(func(g *api.TaskGroup) { g.Tasks[0].Resources.MemoryMB = new(99_999_999) }), gang.Unschedulable, "99999999 MB of memory",
+			func(*bed.World) {}, web(func(g *api.TaskGroup) { g.Tasks[0].Resources.MemoryMB = new(99_999_999) }), palapi.Unschedulable, "99999999 MB of memory",
 		},
 		"more members than a property has values": {
 			func(*bed.World) {},
 			func(j *api.Job) {
 				j.TaskGroups[0].Count = new(3)
 				j.Constraints = append(j.Constraints, api.NewConstraint("${node.unique.name}", "distinct_property", ""))
-			}, gang.Unschedulable, "${node.unique.name} has too few values for 3 members: 2",
+			}, palapi.Unschedulable, "${node.unique.name} has too few values for 3 members: 2",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -169,7 +169,7 @@ func TestWhatPassesIsNotNever(t *testing.T) {
 				}
 				w.Submit(g)
 				w.RunFor(10 * time.Second)
-				if e, err := snapshot(w).Explain(t.Context(), bed.Key("j")); err != nil || e.State != of.state || e.State == gang.Unschedulable && !strings.Contains(e.Reason.String(), of.says) {
+				if e, err := snapshot(w).Explain(t.Context(), bed.Key("j")); err != nil || e.State != of.state || e.State == palapi.Unschedulable && !strings.Contains(e.Reason.String(), of.says) {
 					t.Errorf("explain: %+v, %v", e, err)
 				}
 				for _, j := range p.Status().Jobs {
@@ -202,13 +202,13 @@ func TestStaticPortTaken(t *testing.T) {
 		job := g.Job()
 		cluster.Canonicalize(job)
 		const why = "network: reserved port collision http=8188 (2 nodes)"
-		if e, err := snapshot(w).Plan(t.Context(), job); err != nil || e.State != gang.Waiting || !strings.Contains(e.Reason.String(), why) {
+		if e, err := snapshot(w).Plan(t.Context(), job); err != nil || e.State != palapi.Waiting || !strings.Contains(e.Reason.String(), why) {
 			t.Errorf("plan: %+v, %v", e, err)
 		}
 		w.Submit(g)
 		w.RunFor(20 * time.Second)
 		for _, j := range p.Status().Jobs {
-			if j.Job == "wants" && (j.State != gang.Waiting || !strings.Contains(j.Reason.String(), "port")) {
+			if j.Job == "wants" && (j.State != palapi.Waiting || !strings.Contains(j.Reason.String(), "port")) {
 				t.Errorf("%s: %s", j.State, j.Reason.String())
 			}
 		}

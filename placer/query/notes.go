@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -17,6 +16,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
@@ -40,7 +40,7 @@ func (e *draft) noteSize() {
 // noteUncapped adds to the note how many GPUs of a gang of class A have scores that say little
 // about training.
 func (s *Snapshot) noteUncapped(e *draft) {
-	if e.Decision == nil || e.Decision.Chosen == nil || e.Decision.Class != pal.ClassA || e.State == gang.Ended {
+	if e.Decision == nil || e.Decision.Chosen == nil || e.Decision.Class != pal.ClassA || e.State == palapi.Ended {
 		return
 	}
 	s.mu.Lock()
@@ -52,20 +52,15 @@ func (s *Snapshot) noteUncapped(e *draft) {
 		}
 	}
 	if n > 0 {
-		e.addNote(Uncapped(n))
+		e.addNote(palapi.Uncapped(n))
 	}
 }
 
-// Uncapped says that the scores of n GPUs for class A say little.
-func Uncapped(n int) string {
-	return fmt.Sprintf("class A was measured below the power limit on %s, so the PM scores say little about training", pal.CountGPUs(n))
-}
-
 // sizeInWords describes the size of an elastic gang, and how the size can change.
-func sizeInWords(s *queue.Size, st gang.State) string {
+func sizeInWords(s *queue.Size, st palapi.State) string {
 	members := reason.Counted(s.Members, "member", "members")
 	switch {
-	case s.Members == 0 || st == gang.Waiting || st == gang.Unschedulable:
+	case s.Members == 0 || st == palapi.Waiting || st == palapi.Unschedulable:
 		return fmt.Sprintf("elastic: the gang starts with %d to %d members: as many as fit, unless the gang would finish sooner with fewer", s.Least, s.Most)
 	case s.Settled:
 		return fmt.Sprintf("elastic: the gang runs with %s (%d to %d allowed), and keeps this size until it starts again", members, s.Least, s.Most)
@@ -82,7 +77,7 @@ func (s facts) noteWindows(e *draft, t *model.Tracked) {
 		said := fmt.Sprintf("window %s keeps %s from %s to %s. ", k.Window, pal.CountGPUs(len(k.On)), model.Moment(k.From), model.Moment(k.To))
 		switch {
 		case k.From > gang.QueueTime(s.m.Time) && *t.Job.Type == api.JobTypeService && t.Request.Hints.Duration == 0:
-			said += "The job does not start on these GPUs even before the window begins, because a service does not end by itself. The job starts only on GPUs that no window reserves within the next " + model.ShortDuration((k.Until - gang.QueueTime(s.m.Time)).Round(time.Second))
+			said += "The job does not start on these GPUs even before the window begins, because a service does not end by itself. The job starts only on GPUs that no window reserves within the next " + palapi.ShortDuration((k.Until - gang.QueueTime(s.m.Time)).Round(time.Second))
 		case k.From > gang.QueueTime(s.m.Time):
 			said += fmt.Sprintf("The job does not start on these GPUs, because it may run until %s: %.0f of 10 similar jobs end by that time", model.Moment(k.Until), 10*queue.WindowChance)
 		default:
@@ -114,7 +109,7 @@ func (s facts) whenEnds(e *draft, t *model.Tracked) {
 	}
 	switch runs, shortest, longest := s.m.Queue.EarlierRuns(t.Key.String()); {
 	case job.Estimate > 0:
-		e.EndWhy = "pal_duration = " + model.ShortDuration(job.Estimate) + " counts as the time on the best GPUs that the job can get"
+		e.EndWhy = "pal_duration = " + palapi.ShortDuration(job.Estimate) + " counts as the time on the best GPUs that the job can get"
 		longer /= cmp.Or(job.Best, 1)
 	case runs > 0:
 		e.EndWhy = earlierRuns(runs, shortest, longest) + " on median GPUs of one node"
@@ -132,8 +127,8 @@ func (s facts) whenEnds(e *draft, t *model.Tracked) {
 
 // earlierRuns describes how long the earlier runs of a job's name took.
 func earlierRuns(runs int, shortest, longest time.Duration) string {
-	took := model.ShortDuration(shortest.Round(time.Second))
-	if to := model.ShortDuration(longest.Round(time.Second)); to != took {
+	took := palapi.ShortDuration(shortest.Round(time.Second))
+	if to := palapi.ShortDuration(longest.Round(time.Second)); to != took {
 		took += " to " + to
 	}
 	if runs == 1 {
@@ -147,7 +142,7 @@ func earlierRuns(runs int, shortest, longest time.Duration) string {
 // namespace.
 func (s facts) notePriority(e *draft, t *model.Tracked) {
 	q := s.m.Cfg.Queue
-	if !q.JobPriority || t.Nomad != gang.Waiting {
+	if !q.JobPriority || t.Nomad != palapi.Waiting {
 		return
 	}
 	tenants := q.FairShare || len(q.Tenants) > 0
@@ -248,36 +243,16 @@ func shareSentence(c model.Config, u queue.TenantUse) string {
 	if c.Queue.HalfLife == 0 {
 		return fmt.Sprintf("fair share: tenant %s has %s in use, and a weight of %g", u.Tenant, reason.Amount(u.GPUs), u.Weight) + goes
 	}
-	said := fmt.Sprintf("fair share: tenant %s has used %s GPU hours", u.Tenant, Round3(u.GPUHours))
+	said := fmt.Sprintf("fair share: tenant %s has used %s GPU hours", u.Tenant, palapi.Round3(u.GPUHours))
 	if u.Times > 0 {
-		said += fmt.Sprintf(", %s times its share", Round3(u.Times))
+		said += fmt.Sprintf(", %s times its share", palapi.Round3(u.Times))
 	}
-	return said + fmt.Sprintf(" (GPU hours used %s ago count half), and has %s in use", Days(c.Queue.HalfLife), reason.Amount(u.GPUs)) + goes
-}
-
-// Round3 formats a number with three significant digits; from 100 on, it rounds to a whole number.
-func Round3(x float64) string {
-	if x >= 100 {
-		return fmt.Sprintf("%.0f", x)
-	}
-	return fmt.Sprintf("%.3g", math.Max(0, x))
-}
-
-// Days formats a duration, in days if it is a whole number of days.
-func Days(d time.Duration) string {
-	const day = 24 * time.Hour
-	switch {
-	case d == day:
-		return "a day"
-	case d > day && d%day == 0:
-		return fmt.Sprintf("%d days", d/day)
-	}
-	return model.ShortDuration(d)
+	return said + fmt.Sprintf(" (GPU hours used %s ago count half), and has %s in use", palapi.Days(c.Queue.HalfLife), reason.Amount(u.GPUs)) + goes
 }
 
 // Tenants returns the tenants with namespaces that the user may see. Tenants names only these
 // namespaces, and names users only if the user may see all namespaces of the tenant.
-func (s *Snapshot) Tenants(sees model.Sees) []queue.TenantUse {
+func (s *Snapshot) Tenants(sees palapi.Sees) []queue.TenantUse {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	tenants := s.m.Queue.Tenants(gang.QueueTime(s.m.Time))
@@ -297,7 +272,7 @@ func (s *Snapshot) Tenants(sees model.Sees) []queue.TenantUse {
 // tried and failed to place the canaries.
 func (s *Snapshot) canariesWait(ctx context.Context, e *draft, st gang.Observed) error {
 	placed := func(a *cluster.Alloc) bool { return a.PlacedFor(st.Job) }
-	if st.Nomad != gang.Running || !gang.HasCanaries(st.Job) || slices.ContainsFunc(st.Members, placed) {
+	if st.Nomad != palapi.Running || !gang.HasCanaries(st.Job) || slices.ContainsFunc(st.Members, placed) {
 		return nil
 	}
 	evals, err := s.nomad.Evaluations(ctx, st.Key)

@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
@@ -16,26 +17,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Outcome describes how a job ended, in Nomad's words.
-type Outcome struct {
-	// Status is complete, failed, stopped, or at rest (its author has scaled it to zero).
-	Status string `json:"status"`
-	// At is when the last member ended. For a job that is stopped or at rest, At is when somebody
-	// stopped or scaled the job. For other jobs, At is zero if Nomad no longer has their
-	// allocations.
-	At time.Time `json:"at,omitzero"`
-	// Reason is what Nomad reports about the members: how many are complete, and the exit code or
-	// signal of a failed member.
-	Reason reason.Reason `json:"reason"`
-}
-
-// AtRest is the status of a job that its author has scaled to zero.
-const AtRest = "at rest"
-
 // OutcomeOf returns how a job ended, according to the last allocation of each of its members.
-func OutcomeOf(m *model.Model, st gang.Observed) *Outcome {
+func OutcomeOf(m *model.Model, st gang.Observed) *palapi.Outcome {
 	if cluster.Template(st.Job) { // a template has no members, and ends only if somebody stops it
-		return &Outcome{Status: "stopped", At: time.Unix(0, *st.Job.SubmitTime), Reason: reason.Reason{Kind: reason.NoMoreRuns}}
+		return &palapi.Outcome{Status: "stopped", At: time.Unix(0, *st.Job.SubmitTime), Reason: reason.Reason{Kind: reason.NoMoreRuns}}
 	}
 	var failed *cluster.Alloc
 	complete := 0
@@ -59,10 +44,10 @@ func OutcomeOf(m *model.Model, st gang.Observed) *Outcome {
 			}
 		}
 	}
-	o := &Outcome{Status: "failed", At: at, Reason: reason.Reason{Kind: reason.EndedComplete, Have: complete, Want: st.Want}}
+	o := &palapi.Outcome{Status: "failed", At: at, Reason: reason.Reason{Kind: reason.EndedComplete, Have: complete, Want: st.Want}}
 	switch {
 	case st.Want == 0 && !rewrite.Stopped(st.Job): // scaled to zero
-		o.Status, o.At, o.Reason = AtRest, time.Unix(0, *st.Job.SubmitTime), reason.Reason{Kind: reason.NoMembers, Cause: request.NoMembers}
+		o.Status, o.At, o.Reason = palapi.AtRest, time.Unix(0, *st.Job.SubmitTime), reason.Reason{Kind: reason.NoMembers, Cause: request.NoMembers}
 	case complete >= st.Want:
 		o.Status = "complete"
 	case rewrite.Stopped(st.Job):
@@ -130,7 +115,7 @@ func membersSay(s *cluster.State, st gang.Observed) reason.Reason {
 // membersLack says why a starting or running gang is incomplete. It returns an empty reason if all
 // members run or are complete.
 func membersLack(s *cluster.State, st gang.Observed) reason.Reason {
-	if st.Nomad != gang.Running && st.Nomad != gang.Starting {
+	if st.Nomad != palapi.Running && st.Nomad != palapi.Starting {
 		return reason.Reason{}
 	}
 	r := membersSay(s, st)

@@ -9,9 +9,8 @@ import (
 	"testing"
 	"time"
 
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
@@ -51,7 +50,7 @@ func TestOutcomes(t *testing.T) {
 				t.Fatal(err)
 			}
 			o := e.Outcome
-			if e.State != gang.Ended || o == nil || o.Status != c.status || !strings.HasPrefix(o.Reason.String(), c.reason) || e.Reason.String() != o.Reason.String() || o.At.Sub(c.at).Abs() > 10*time.Second {
+			if e.State != palapi.Ended || o == nil || o.Status != c.status || !strings.HasPrefix(o.Reason.String(), c.reason) || e.Reason.String() != o.Reason.String() || o.At.Sub(c.at).Abs() > 10*time.Second {
 				t.Errorf("%s is %s: %+v (after %s)", c.name, e.State, o, o.At.Sub(began))
 			}
 			if e.Submitted.Sub(began).Abs() > time.Second {
@@ -88,7 +87,7 @@ func TestStoppedTemplate(t *testing.T) {
 			t.Errorf("next: %q", next)
 		}
 		js := snapshot(w).Jobs()
-		if js = model.ByArray(js, js); len(js) != 1 || js[0].Job != "array" || js[0].State == gang.Ended || js[0].GPUs != 6 {
+		if js = palapi.ByArray(js, js); len(js) != 1 || js[0].Job != "array" || js[0].State == palapi.Ended || js[0].GPUs != 6 {
 			t.Errorf("the array is listed as %+v", js)
 		}
 		for _, k := range w.ChildrenOf(bed.Key("array")) {

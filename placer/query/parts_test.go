@@ -10,11 +10,10 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
-	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 // In all counts of a tenant's GPUs, a part of a GPU counts as its fraction.
@@ -107,13 +106,13 @@ func TestRefusedPart(t *testing.T) {
 		}
 		w.Submit(job("first"))
 		w.RunFor(time.Minute)
-		says := func(what string, e *query.Explanation, err error) {
+		says := func(what string, e *palapi.Explanation, err error) {
 			w.T.Helper()
 			if err != nil {
 				w.T.Fatal(err)
 			}
 			const want = "needs 1 GPU; 1 is free, but the jobs that share these GPUs would lose more work than this job would do (refuse_bad_neighbours)"
-			if e.State != gang.Waiting || e.Reason.String() != want || e.Decision.Reason.Kind != reason.Refused {
+			if e.State != palapi.Waiting || e.Reason.String() != want || e.Decision.Reason.Kind != reason.Refused {
 				w.T.Errorf("%s: %s, %q, and %q", what, e.State, e.Reason, e.Decision.Reason)
 			}
 			if len(e.Remedies) != 1 || e.Remedies[0].Kind != reason.AwaitPart {
@@ -137,7 +136,7 @@ func TestRefusedPart(t *testing.T) {
 		e, err = snapshot(w).Explain(w.T.Context(), second)
 		says("explain", e, err)
 		w.RunFor(10 * time.Minute)
-		if e, err = snapshot(w).Explain(w.T.Context(), second); err != nil || e.State != gang.Running {
+		if e, err = snapshot(w).Explain(w.T.Context(), second); err != nil || e.State != palapi.Running {
 			w.T.Errorf("its neighbour has ended: %+v, %v", e, err)
 		}
 	})

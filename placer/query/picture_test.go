@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
@@ -88,11 +89,11 @@ func checkPicture(w *bed.World, s *query.Snapshot) {
 	}
 	for _, j := range s.Jobs() {
 		wait, waiting := waits[j.Namespace+"/"+j.Job]
-		if j.State != gang.Waiting || !waiting {
+		if j.State != palapi.Waiting || !waiting {
 			continue
 		}
 		e, err := s.Explain(w.T.Context(), bed.Key(j.Job))
-		if err != nil || e.State == gang.Waiting && (e.Wait == nil || e.Wait.Reason != wait.Reason || e.Wait.Ahead != wait.Ahead || e.Wait.Free != wait.Free) {
+		if err != nil || e.State == palapi.Waiting && (e.Wait == nil || e.Wait.Reason != wait.Reason || e.Wait.Ahead != wait.Ahead || e.Wait.Free != wait.Free) {
 			w.T.Errorf("%s waits for %+v, explain has %+v, %v", j.Job, wait, e, err)
 		}
 	}
@@ -184,7 +185,7 @@ func TestPictureOfThePresent(t *testing.T) {
 		for i := range 5 {
 			name := fmt.Sprint("new-", i)
 			has := func(s *query.Snapshot) bool {
-				return slices.ContainsFunc(s.Jobs(), func(j model.JobStatus) bool { return j.Job == name })
+				return slices.ContainsFunc(s.Jobs(), func(j palapi.JobStatus) bool { return j.Job == name })
 			}
 			w.Submit(bed.Gang{Name: name})
 			w.RunFor(50 * time.Millisecond) // until Nomad's event has come
@@ -217,7 +218,7 @@ func TestPictureOnlyIfAsked(t *testing.T) {
 		}
 		w.RunFor(500 * time.Millisecond)
 		s, err := p.PictureSince(t.Context(), time.Time{})
-		if err != nil || !slices.ContainsFunc(s.Jobs(), func(j model.JobStatus) bool { return j.Job == name }) {
+		if err != nil || !slices.ContainsFunc(s.Jobs(), func(j palapi.JobStatus) bool { return j.Job == name }) {
 			t.Errorf("%s is not in the snapshot of who asks now (%v)", name, err)
 		}
 	})
@@ -264,7 +265,7 @@ func TestPictureHasTheOrder(t *testing.T) {
 			w.T.Fatal(err)
 		}
 		s, err := p.PictureSince(w.T.Context(), time.Now())
-		if err != nil || !slices.ContainsFunc(s.Jobs(), func(j model.JobStatus) bool { return j.Job == "waits" && j.Held }) {
+		if err != nil || !slices.ContainsFunc(s.Jobs(), func(j palapi.JobStatus) bool { return j.Job == "waits" && j.Held }) {
 			w.T.Errorf("the snapshot lacks the hold (%v)", err)
 		}
 	})

@@ -14,6 +14,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
@@ -23,7 +24,7 @@ import (
 
 // Plan explains what would happen to a job if it were registered with a gate now: whether and where
 // it would start, or what it would wait for. Plan tries the registration on a copy of the model.
-func (s *Snapshot) Plan(ctx context.Context, job *api.Job) (*Explanation, error) {
+func (s *Snapshot) Plan(ctx context.Context, job *api.Job) (*palapi.Explanation, error) {
 	s = s.With(s.Activity)
 	e, err := s.plan(job)
 	if err == nil && !s.runs(job) {
@@ -43,14 +44,14 @@ func (s *Snapshot) Plan(ctx context.Context, job *api.Job) (*Explanation, error)
 // never ends, or the job did not succeed.
 func (s *Snapshot) checkAfter(ctx context.Context, e *draft, job *api.Job) {
 	hints, err := rewrite.ParseHints(job)
-	if err != nil || s.nomad == nil || e.State != gang.Starting && e.State != gang.Waiting {
+	if err != nil || s.nomad == nil || e.State != palapi.Starting && e.State != palapi.Waiting {
 		return
 	}
 	for _, id := range rewrite.Predecessors(hints.After) {
 		b := cluster.JobKey{Namespace: e.Namespace, ID: id}
 		switch why := s.unmet(ctx, b); why.Kind {
 		case reason.AheadMissing, reason.AheadTemplate, reason.AheadEndless, reason.AheadFailed, reason.AheadStopped, reason.AheadRejected:
-			e.State, e.Reason = gang.Waiting, model.ComesAfter(b, why)
+			e.State, e.Reason = palapi.Waiting, model.ComesAfter(b, why)
 			e.Wait, e.Holders = nil, nil
 			return
 		}
@@ -87,7 +88,7 @@ func (s *Snapshot) plan(job *api.Job) (*draft, error) {
 	s.waits = nil
 	k := cluster.KeyOf(job)
 	planned := registeredAt(s.m.Time, job)
-	e := &draft{Explanation: Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Waiting, Planned: true}}
+	e := &draft{Explanation: palapi.Explanation{Namespace: k.Namespace, Job: k.ID, State: palapi.Waiting, Planned: true}}
 	if e.notServed(job, s.m.Cfg.Children) {
 		return e, nil
 	}
@@ -98,7 +99,7 @@ func (s *Snapshot) plan(job *api.Job) (*draft, error) {
 	}
 	r, err := v.Request(&planned)
 	if err != nil {
-		e.State, e.Reason = gang.Rejected, model.Refused(err)
+		e.State, e.Reason = palapi.Rejected, model.Refused(err)
 		return e, nil
 	}
 	e.Mode, e.ClassFrom, e.SpeedsFrom, e.NeighboursFrom = string(r.Mode), v.ClassFrom(&planned), r.SpeedsFrom, r.NeighboursFrom
@@ -114,7 +115,7 @@ func (s *Snapshot) plan(job *api.Job) (*draft, error) {
 	defer e.noteSize()
 	t := s.replanned(e, &planned, r)
 	if runs {
-		t.Nomad = gang.Resubmitted
+		t.Nomad = palapi.Resubmitted
 		s.planRunning(e, st, t.Lifecycle, v, &d)
 		return e, nil
 	}
@@ -123,8 +124,8 @@ func (s *Snapshot) plan(job *api.Job) (*draft, error) {
 		return e, nil
 	}
 	tradeoffs := s.tradeoffs(v.Cluster, r.Least(), sizeKey(r, "min")) // before planInQueue places gangs
-	if s.planInQueue(e, t, v, &d); e.State == gang.Starting || e.State == gang.Waiting {
-		if e.Tradeoffs = shown(tradeoffs); e.State == gang.Waiting {
+	if s.planInQueue(e, t, v, &d); e.State == palapi.Starting || e.State == palapi.Waiting {
+		if e.Tradeoffs = shown(tradeoffs); e.State == palapi.Waiting {
 			e.Tradeoffs = s.thatMayStart(t, tradeoffs)
 		}
 		s.afterOthers(e, t)
@@ -136,8 +137,8 @@ func (s *Snapshot) plan(job *api.Job) (*draft, error) {
 // notes in e what the job keeps: its orders and, if it waits, its place in the queue.
 func (s facts) replanned(e *draft, planned *api.Job, r request.Request) *model.Tracked {
 	k := cluster.KeyOf(planned)
-	t := &model.Tracked{Lifecycle: gang.Of(gang.Observed{Key: k, Job: planned, Nomad: gang.Waiting})}
-	if was := s.m.Jobs[k]; was != nil && was.Nomad == gang.Waiting {
+	t := &model.Tracked{Lifecycle: gang.Of(gang.Observed{Key: k, Job: planned, Nomad: palapi.Waiting})}
+	if was := s.m.Jobs[k]; was != nil && was.Nomad == palapi.Waiting {
 		t.Lifecycle, t.Eligible = was.Edited(t.Observed), was.Eligible
 	}
 	orders := s.m.Controls[k]
@@ -167,13 +168,13 @@ func registeredAt(at time.Time, job *api.Job) api.Job {
 }
 
 // Refused returns why no placer could serve a job with GPUs, on any cluster; nil if a placer could.
-func Refused(job *api.Job) *Explanation {
+func Refused(job *api.Job) *palapi.Explanation {
 	err := request.Takes(job)
 	if err == nil || !rewrite.Gated(request.Gate(job)) {
 		return nil
 	}
 	k := cluster.KeyOf(job)
-	return &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Rejected, Planned: true, Reason: model.Refused(err)}
+	return &palapi.Explanation{Namespace: k.Namespace, Job: k.ID, State: palapi.Rejected, Planned: true, Reason: model.Refused(err)}
 }
 
 // notServed reports whether the placer would not place the job, and if so, sets the reason. The
@@ -184,14 +185,14 @@ func (e *draft) notServed(job *api.Job, children bool) bool {
 	childless := request.Childless(job, children)
 	switch {
 	case !rewrite.Gated(request.Gate(job)):
-		e.State, e.Reason = gang.Native, reason.Reason{Kind: reason.WithoutGPUs, Cause: request.NoGPUs(job)}
+		e.State, e.Reason = palapi.Native, reason.Reason{Kind: reason.WithoutGPUs, Cause: request.NoGPUs(job)}
 		if rewrite.AsksGPUs(job) {
 			e.Reason = reason.Reason{Kind: reason.WouldBeNative, Cause: request.Servable(job).Error()}
 		}
 	case request.Paused(job):
-		e.State, e.Reason = gang.Ended, reason.Reason{Kind: reason.WouldRest, Cause: request.NoMembers}
+		e.State, e.Reason = palapi.Ended, reason.Reason{Kind: reason.WouldRest, Cause: request.NoMembers}
 	case childless != nil:
-		e.State, e.Reason = gang.Rejected, reason.Reason{Kind: reason.NoChild, Cause: childless.Error()}
+		e.State, e.Reason = palapi.Rejected, reason.Reason{Kind: reason.NoChild, Cause: childless.Error()}
 	default:
 		if cluster.Template(job) {
 			e.Members = append(e.Members, reason.Reason{Kind: reason.PlansChild, Cause: request.KindOfTemplate(job)})
@@ -230,10 +231,10 @@ func (s facts) afterOthers(e *draft, t *model.Tracked) {
 	switch {
 	case begins.IsZero() && after.IsZero():
 		return
-	case begins.IsZero() && e.State == gang.Starting:
+	case begins.IsZero() && e.State == palapi.Starting:
 		e.Reason = e.Reason.Over(after)
-	case e.State == gang.Starting:
-		e.State, e.Reason = gang.Waiting, begins.And(after)
+	case e.State == palapi.Starting:
+		e.State, e.Reason = palapi.Waiting, begins.And(after)
 	default:
 		e.Reason = e.Reason.And(begins).And(after)
 	}
@@ -254,7 +255,7 @@ func (s *Snapshot) planInQueue(e *draft, t *model.Tracked, v *request.View, d *p
 	starts := func(a queue.Action) bool { return a.Kind == queue.Start && a.Job == k.String() }
 	if i := slices.IndexFunc(actions, starts); i >= 0 {
 		a := actions[i]
-		e.State, e.Reason = gang.Starting, reason.Reason{Kind: reason.WouldStart}
+		e.State, e.Reason = palapi.Starting, reason.Reason{Kind: reason.WouldStart}
 		if s.Activity.Idle() {
 			e.Reason.Kind = reason.WouldStartIdle
 		}
@@ -274,11 +275,11 @@ func (s *Snapshot) planInQueue(e *draft, t *model.Tracked, v *request.View, d *p
 		_, small := matching(v.Cluster, t.Request.Least())
 		e.takeWait(w, d, small)
 		e.State, e.Reason = t.Shown(s.m, w), e.WaitsFor
-		if e.State == gang.Waiting {
+		if e.State == palapi.Waiting {
 			d.Impossible = false // the gang may fit on nodes that are away
 			s.whatNow(e, t, w)
 		}
-		if e.State == gang.Unschedulable {
+		if e.State == palapi.Unschedulable {
 			e.neverRuns(v, t.Job)
 		}
 	}
@@ -291,5 +292,5 @@ func (s facts) placed(k cluster.JobKey) (st gang.Observed, ok bool) {
 		return st, false
 	}
 	st = s.m.Observed(job)
-	return st, (st.Nomad == gang.Running || st.Nomad == gang.Starting || st.Nomad == gang.Resubmitted) && len(st.Members) > 0
+	return st, (st.Nomad == palapi.Running || st.Nomad == palapi.Starting || st.Nomad == palapi.Resubmitted) && len(st.Members) > 0
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
@@ -33,7 +33,7 @@ func TestPlanOfFinished(t *testing.T) {
 				job = w.Nomad.Job(bed.Key("short"))
 			}
 			cluster.Canonicalize(job)
-			if e, err := snapshot(w).Plan(w.T.Context(), job); err != nil || e.State != gang.Starting || e.Decision.Demand != 8 {
+			if e, err := snapshot(w).Plan(w.T.Context(), job); err != nil || e.State != palapi.Starting || e.Decision.Demand != 8 {
 				t.Errorf("known to Nomad %t: %+v of %+v, %v", known, e, e.Decision, err)
 			}
 		}
@@ -52,7 +52,7 @@ func TestPlanOfPartlyGated(t *testing.T) {
 		job.TaskGroups = append(job.TaskGroups, &web)
 		job.TaskGroups[0].Constraints, job.Constraints = job.Constraints, nil
 		cluster.Canonicalize(job)
-		if e, err := snapshot(w).Plan(w.T.Context(), job); err != nil || e.State != gang.Starting || e.Decision.Demand != 2 {
+		if e, err := snapshot(w).Plan(w.T.Context(), job); err != nil || e.State != palapi.Starting || e.Decision.Demand != 2 {
 			t.Errorf("%+v, %v", e, err)
 		}
 	})
@@ -76,7 +76,7 @@ func TestResubmittedTooLarge(t *testing.T) {
 		const want = "the old version keeps running; the new version does not fit: needs 6 GPUs; 4 of 8 that match are free"
 		s := snapshot(w)
 		e, err := s.Explain(t.Context(), bed.Key("grows"))
-		if err != nil || e.State != gang.Resubmitted || !strings.HasPrefix(e.Reason.String(), want) {
+		if err != nil || e.State != palapi.Resubmitted || !strings.HasPrefix(e.Reason.String(), want) {
 			t.Errorf("explain: %+v, %v", e, err)
 		}
 		if j := s.Jobs()[0]; j.Job != "grows" || !strings.HasPrefix(j.Reason.String(), want) {
@@ -110,9 +110,9 @@ func TestPlanOfTemplate(t *testing.T) {
 			switch {
 			case err != nil:
 				w.T.Error(err)
-			case children && (e.State != gang.Starting || len(e.Members) != 1 || e.Members[0].Kind != reason.PlansChild):
+			case children && (e.State != palapi.Starting || len(e.Members) != 1 || e.Members[0].Kind != reason.PlansChild):
 				w.T.Errorf("served: %+v", e)
-			case !children && (e.State != gang.Rejected || !strings.Contains(e.Reason.String(), "rpc_address")):
+			case !children && (e.State != palapi.Rejected || !strings.Contains(e.Reason.String(), "rpc_address")):
 				w.T.Errorf("not served: %+v", e)
 			}
 		})

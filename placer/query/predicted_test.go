@@ -13,11 +13,10 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
-	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 // With pins to a class, Nomad chooses the GPUs. Explain shows the GPUs that a service has, at its
@@ -28,7 +27,7 @@ func TestPredictedAndGot(t *testing.T) {
 		w.AddNodes(1, 8)
 		w.StartPlacer()
 		others := 0
-		check := func(name string) *query.Explanation {
+		check := func(name string) *palapi.Explanation {
 			e, err := snapshot(w).Explain(t.Context(), cluster.JobKey{Namespace: "default", ID: name})
 			if err != nil || e.Decision == nil || e.Decision.Chosen == nil || len(e.Allocations) != 1 {
 				t.Fatalf("%s: %+v, %v", name, e, err)
@@ -91,13 +90,13 @@ func TestChangedSincePlaced(t *testing.T) {
 		w.StartPlacer()
 		w.Submit(bed.Gang{Name: "train", Members: 3, GPUs: 1, Runs: time.Hour, Meta: map[string]string{"pal_class": "A"}})
 		w.ExpectRunning("train", 10*time.Second)
-		explained := func(err error) *query.Explanation {
+		explained := func(err error) *palapi.Explanation {
 			if err != nil {
 				t.Fatal(err)
 			}
 			w.RunFor(20 * time.Second)
 			e, err := snapshot(w).Explain(t.Context(), bed.Key("train"))
-			if err != nil || e.State != gang.Running {
+			if err != nil || e.State != palapi.Running {
 				t.Fatalf("%+v, %v", e, err)
 			}
 			return e
@@ -131,7 +130,7 @@ func TestScaledUp(t *testing.T) {
 		}
 		w.RunFor(20 * time.Second)
 		e, err := snapshot(w).Explain(w.T.Context(), bed.Key("api"))
-		if err != nil || e.State != gang.Running || len(e.Allocations) != 4 {
+		if err != nil || e.State != palapi.Running || len(e.Allocations) != 4 {
 			w.T.Fatalf("%+v, %v", e, err)
 		}
 		if e.Decision.Demand != 4 || len(chosenIDs(e.Decision.Chosen)) != 4 || e.Predicted != nil || e.Decision.Packed != nil {
@@ -153,7 +152,7 @@ func TestResizedToFewer(t *testing.T) {
 		}
 		w.RunFor(20 * time.Second)
 		e, err := snapshot(w).Explain(w.T.Context(), bed.Key("api"))
-		if err != nil || e.State != gang.Running || len(e.Allocations) != 2 {
+		if err != nil || e.State != palapi.Running || len(e.Allocations) != 2 {
 			w.T.Fatalf("%+v, %v", e, err)
 		}
 		if got := chosenIDs(e.Decision.Chosen); !slices.Equal(got, w.GPUs(bed.Key("api"))) {

@@ -12,7 +12,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
-	"github.com/nomad-pal/nomad-pal/placer/failure"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
@@ -20,24 +20,24 @@ import (
 // fields nor in sentences; everything else is unchanged.
 func TestRedaction(t *testing.T) {
 	t.Parallel()
-	mine := model.Sees(func(namespace string) bool { return namespace == "mine" })
-	all := model.Sees(func(string) bool { return true })
+	mine := palapi.Sees(func(namespace string) bool { return namespace == "mine" })
+	all := palapi.Sees(func(string) bool { return true })
 	for _, c := range []struct {
 		name string
 		wait queue.Wait
 		want string // for a caller who sees only his own namespace
 	}{
-		{"kept for another", queue.Wait{Reason: reason.Reserved, Free: 2, Ahead: "theirs/secret"}, "free GPUs are reserved for " + model.Unseen + ", ahead in the queue"},
+		{"kept for another", queue.Wait{Reason: reason.Reserved, Free: 2, Ahead: "theirs/secret"}, "free GPUs are reserved for " + palapi.Unseen + ", ahead in the queue"},
 		{"kept for his own", queue.Wait{Reason: reason.Reserved, Free: 2, Ahead: "mine/first"}, "free GPUs are reserved for mine/first, ahead in the queue"},
-		{"stopping some", queue.Wait{Reason: reason.Stopping, Stopping: []string{"theirs/secret", "mine/old"}}, model.Unseen + " and mine/old are being stopped for this job"},
+		{"stopping some", queue.Wait{Reason: reason.Stopping, Stopping: []string{"theirs/secret", "mine/old"}}, palapi.Unseen + " and mine/old are being stopped for this job"},
 		{"and shrinking some", queue.Wait{Reason: reason.Stopping, Stopping: []string{"theirs/secret"}, Shrinking: []string{"theirs/wide", "mine/wide"}},
-			model.Unseen + " is being stopped for this job; " + model.Unseen + " and mine/wide are giving back GPUs"},
+			palapi.Unseen + " is being stopped for this job; " + palapi.Unseen + " and mine/wide are giving back GPUs"},
 		{"nobody", queue.Wait{Reason: reason.GPUs, GPUs: 4, Free: 1}, "needs 4 GPUs; 1 is free"},
-		{"a name that is none", queue.Wait{Reason: reason.Reserved, Ahead: "secret"}, "free GPUs are reserved for " + model.Unseen + ", ahead in the queue"},
+		{"a name that is none", queue.Wait{Reason: reason.Reserved, Ahead: "secret"}, "free GPUs are reserved for " + palapi.Unseen + ", ahead in the queue"},
 	} {
-		var j model.JobStatus
+		var j palapi.JobStatus
 		(&model.Wait{Wait: c.wait}).Tell(&j)
-		e := draft{Explanation: Explanation{Reason: c.wait.Why()}}
+		e := draft{Explanation: palapi.Explanation{Reason: c.wait.Why()}}
 		e.takeWait(&model.Wait{Wait: c.wait}, &pal.Decision{}, 0)
 		if got := j.RedactedFor(all); got.Reason.String() != j.Reason.String() && c.wait.Ahead != "secret" {
 			t.Errorf("%s: who sees all reads %q", c.name, got.Reason.String())
@@ -55,14 +55,14 @@ func TestRedaction(t *testing.T) {
 		}
 	}
 	never, always := func() bool { return false }, func() bool { return true }
-	g := GPU{Job: "theirs/secret", Quarantine: &failure.Quarantine{Reason: "task secret failed", Strikes: 2}}
-	if got := g.RedactedFor(mine, never); got.Job != model.Unseen || strings.Contains(got.Quarantine.Reason, "secret") || got.Quarantine.Strikes != 2 || !strings.Contains(g.Quarantine.Reason, "secret") {
+	g := palapi.GPU{Job: "theirs/secret", Quarantine: &palapi.Quarantine{Reason: "task secret failed", Strikes: 2}}
+	if got := g.RedactedFor(mine, never); got.Job != palapi.Unseen || strings.Contains(got.Quarantine.Reason, "secret") || got.Quarantine.Strikes != 2 || !strings.Contains(g.Quarantine.Reason, "secret") {
 		t.Errorf("%+v", got)
 	}
 	if got := g.RedactedFor(all, always); got.Job != g.Job || got.Quarantine.Reason != g.Quarantine.Reason {
 		t.Errorf("to an operator: %+v", got)
 	}
-	if got := (GPU{}).RedactedFor(mine, never); got.Job != "" {
+	if got := (palapi.GPU{}).RedactedFor(mine, never); got.Job != "" {
 		t.Errorf("a free GPU: %+v", got)
 	}
 }
@@ -71,7 +71,7 @@ func TestRedaction(t *testing.T) {
 func TestRedactionOfEveryReason(t *testing.T) {
 	t.Parallel()
 	const secret = "theirs/secret"
-	nobody := model.Sees(func(string) bool { return false })
+	nobody := palapi.Sees(func(string) bool { return false })
 	naming := func(answer any) (fields []string) {
 		eachReason("", reflect.ValueOf(answer).Elem(), func(field string, r *reason.Reason) {
 			if r.Ahead == secret {
@@ -81,8 +81,8 @@ func TestRedactionOfEveryReason(t *testing.T) {
 		return fields
 	}
 	set := func(_ string, r *reason.Reason) { *r = reason.Reason{Kind: reason.Reserved, Ahead: secret} }
-	var e Explanation
-	var j model.JobStatus
+	var e palapi.Explanation
+	var j palapi.JobStatus
 	eachReason("", reflect.ValueOf(&e).Elem(), set)
 	eachReason("", reflect.ValueOf(&j).Elem(), set)
 	before := naming(&e)

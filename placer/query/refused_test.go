@@ -10,8 +10,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/model"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
 
@@ -30,12 +29,12 @@ func TestRunsOnThoughItCannotBeRead(t *testing.T) {
 		}
 		w.Submit(bed.Gang{Name: "never", GPUs: 2, Meta: map[string]string{"pal_locality": "neraby"}})
 		w.RunFor(time.Minute)
-		check := func(from string, jobs []model.JobStatus) {
+		check := func(from string, jobs []palapi.JobStatus) {
 			t.Helper()
 			for _, j := range jobs {
-				want := fmt.Sprint(gang.Running, " 4 C")
+				want := fmt.Sprint(palapi.Running, " 4 C")
 				if j.Job == "never" {
-					want = fmt.Sprint(gang.Rejected, " 0 ")
+					want = fmt.Sprint(palapi.Rejected, " 0 ")
 				}
 				if got := fmt.Sprintf("%s %d %s", j.State, j.GPUs, j.Class); got != want || j.Reason.IsZero() {
 					t.Errorf("%s: %s is %s: %s; want %s", from, j.Job, got, j.Reason.String(), want)

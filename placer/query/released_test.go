@@ -9,8 +9,8 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -29,7 +29,7 @@ func TestReleasedHasNoPins(t *testing.T) {
 		}
 		w.RunFor(10 * time.Second)
 		e, err := snapshot(w).Explain(w.T.Context(), cluster.JobKey(bed.Key("a")))
-		if err != nil || e.State != gang.Native || e.Decision == nil || e.Mode != "" {
+		if err != nil || e.State != palapi.Native || e.Decision == nil || e.Mode != "" {
 			w.T.Errorf("%v: %+v", err, e)
 		}
 	})
@@ -53,7 +53,7 @@ func TestPlacedElsewhereByNomad(t *testing.T) {
 		}
 		w.RunFor(10 * time.Second)
 		e := explained(w, "a")
-		if e.State != gang.Native || len(e.Allocations) != 2 || e.Decision != nil || !e.Decided.IsZero() {
+		if e.State != palapi.Native || len(e.Allocations) != 2 || e.Decision != nil || !e.Decided.IsZero() {
 			w.T.Errorf("%s on %+v: %+v", e.State, e.Allocations, e.Decision)
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 )
 
 // Explain says if one of a gang's GPUs has become an outlier since the gang was placed. It does not
@@ -18,8 +19,8 @@ func TestRemeasured(t *testing.T) {
 		asks pal.AppClass
 		want int
 	}{{1.02, "", 1}, {2.4, pal.ClassA, 2}, {0.7, "", 2}, {2.4, pal.ClassD, 1}} {
-		e := &draft{holds: &pal.Choice{Cost: c.cost}, asks: c.asks, Explanation: Explanation{Alternatives: []Alternative{{"the best now", &pal.Choice{Cost: 1}}}}}
-		if e.remeasured(d); len(e.Alternatives) != c.want || c.want == 2 && (e.Alternatives[0].What != MeasuredNow || e.Alternatives[0].Cost != c.cost) {
+		e := &draft{holds: &pal.Choice{Cost: c.cost}, asks: c.asks, Explanation: palapi.Explanation{Alternatives: []palapi.Alternative{{What: "the best now", Choice: &pal.Choice{Cost: 1}}}}}
+		if e.remeasured(d); len(e.Alternatives) != c.want || c.want == 2 && (e.Alternatives[0].What != palapi.MeasuredNow || e.Alternatives[0].Cost != c.cost) {
 			t.Errorf("%v: %+v", c, e.Alternatives)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/nearest"
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
@@ -52,7 +53,7 @@ func (e *draft) neverRuns(v *request.View, job *api.Job) {
 		e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.AskLess, Limit: e.Wait.Limit, User: e.Wait.User})
 		return
 	}
-	e.Obstacles = slices.DeleteFunc(e.Obstacles, func(o request.Obstacle) bool { return o.Now })
+	e.Obstacles = slices.DeleteFunc(e.Obstacles, func(o palapi.Obstacle) bool { return o.Now })
 	e.Decision.Walk, e.Decision.WalkOmitted = nil, 0
 	found := (&trial{v, rewrite.Author(job), triesOf(job)}).find()
 	for _, r := range found {
@@ -219,24 +220,15 @@ func (t *trial) fewer(key string, now int, add func(key, value, text string, arg
 	add(key, fmt.Sprint(max(n, 1)), text, max(n, 1), now)
 }
 
-// Tradeoff describes what a gang would get now if it requested something else.
-type Tradeoff struct {
-	// Change is the changed request in the form that explain -what-if accepts: "pal_class=B",
-	// "count=2".
-	Change string `json:"change"`
-	// Choice are the GPUs that the gang would get; nil if the gang would not fit.
-	Choice *pal.Choice `json:"choice,omitempty"`
-}
-
 // change is a tradeoff, and the gang with the changed request.
 type change struct {
-	Tradeoff
+	palapi.Tradeoff
 	gang pal.Gang
 }
 
 // thatMayStart drops the tradeoffs that show GPUs although the queue would not start the waiting job
 // with them now. If the queue would start the job, thatMayStart sets Choice to the GPUs of the start.
-func (s facts) thatMayStart(t *model.Tracked, all []change) (out []Tradeoff) {
+func (s facts) thatMayStart(t *model.Tracked, all []change) (out []palapi.Tradeoff) {
 	for _, o := range all {
 		if at, ok := s.starts(t, o.gang); ok {
 			o.Choice = pal.Describe(s.m.View.Cluster, o.gang, at)
@@ -249,7 +241,7 @@ func (s facts) thatMayStart(t *model.Tracked, all []change) (out []Tradeoff) {
 }
 
 // shown returns tradeoffs without the gangs.
-func shown(all []change) (out []Tradeoff) {
+func shown(all []change) (out []palapi.Tradeoff) {
 	for _, o := range all {
 		out = append(out, o.Tradeoff)
 	}
@@ -267,7 +259,7 @@ func (s facts) tradeoffs(c *pal.Cluster, g pal.Gang, count string) (out []change
 	}
 	own, fits := find(g)
 	add := func(what string, g pal.Gang, at pal.Placement, ok bool) {
-		t := change{Tradeoff{Change: what}, g}
+		t := change{palapi.Tradeoff{Change: what}, g}
 		if ok {
 			t.Choice = pal.Describe(c, g, at)
 		}

@@ -13,8 +13,8 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 	"github.com/nomad-pal/nomad-pal/placer/query"
@@ -72,8 +72,8 @@ func TestNeverRuns(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for how, e := range map[string]*query.Explanation{"planned": planned, "waits": waits} {
-				if got := strings.Join(sentences(e.Remedies), " "); e.State != gang.Unschedulable || got != c.want || e.Try != c.try {
+			for how, e := range map[string]*palapi.Explanation{"planned": planned, "waits": waits} {
+				if got := strings.Join(sentences(e.Remedies), " "); e.State != palapi.Unschedulable || got != c.want || e.Try != c.try {
 					t.Errorf("%s %s is %s: %q, try %q", c.gang.Name, how, e.State, got, e.Try)
 				}
 				for _, o := range e.Obstacles {
@@ -92,7 +92,7 @@ func TestNeverRuns(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if e, err := snapshot(w).Plan(w.T.Context(), job); err != nil || e.State != gang.Starting && e.State != gang.Waiting {
+			if e, err := snapshot(w).Plan(w.T.Context(), job); err != nil || e.State != palapi.Starting && e.State != palapi.Waiting {
 				t.Errorf("%s with %s: %+v, %v", c.gang.Name, c.try, e, err)
 			}
 		}
@@ -119,7 +119,7 @@ func TestTrialsAreBounded(t *testing.T) {
 		if tried := query.Tried(s.Model().View, job, 100); tried != 100 {
 			t.Errorf("%d changes are tried with a bound of 100", tried)
 		}
-		if e, err := s.Plan(t.Context(), job); err != nil || e.State != gang.Unschedulable || query.MostTried > 100 {
+		if e, err := s.Plan(t.Context(), job); err != nil || e.State != palapi.Unschedulable || query.MostTried > 100 {
 			t.Errorf("%+v, %v, %d are tried", e, err, query.MostTried)
 		}
 	})
@@ -162,7 +162,7 @@ func TestAnswersLeaveOutOutliers(t *testing.T) {
 			job := g.Job()
 			cluster.Canonicalize(job)
 			e, err := snapshot(w).Plan(w.T.Context(), job)
-			if err != nil || e.State != gang.Waiting || e.Decision.Candidates.Outliers != 1 || e.Decision.Candidates.Free != 3 ||
+			if err != nil || e.State != palapi.Waiting || e.Decision.Candidates.Outliers != 1 || e.Decision.Candidates.Free != 3 ||
 				!strings.Contains(e.Reason.String(), "4 are free, but 1 is an outlier") {
 				t.Errorf("%s: %+v of %+v, %v", g.Name, e, e.Decision, err)
 			}
@@ -183,7 +183,7 @@ func TestMayStartWhenNodesAreBack(t *testing.T) {
 		w.Nomad.SetEligible(bed.NodeID(1), false)
 		w.RunFor(time.Minute)
 		const why = "the node is not eligible for scheduling (1 of 3 nodes)"
-		for members, state := range map[int]gang.State{3: gang.Waiting, 64: gang.Unschedulable} {
+		for members, state := range map[int]palapi.State{3: palapi.Waiting, 64: palapi.Unschedulable} {
 			job := bed.Gang{Name: "j", Members: members, GPUs: 4}.Job()
 			cluster.Canonicalize(job)
 			e, err := snapshot(w).Plan(w.T.Context(), job)
@@ -194,7 +194,7 @@ func TestMayStartWhenNodesAreBack(t *testing.T) {
 		w.Submit(bed.Gang{Name: "j", Members: 3, GPUs: 4})
 		w.RunFor(3 * time.Second)
 		for _, j := range snapshot(w).Jobs() {
-			if j.State != gang.Waiting || j.Reason.String() != "the job's nodes are unavailable: "+why {
+			if j.State != palapi.Waiting || j.Reason.String() != "the job's nodes are unavailable: "+why {
 				t.Errorf("the list says %s: %q", j.State, j.Reason.String())
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
@@ -15,7 +16,7 @@ import (
 // keeps reports whether a running job requests the GPUs that its members have.
 func (s facts) keeps(st gang.Observed, job *api.Job) bool {
 	forbidden := s.m.View.Forbids(job, st.Members)
-	if st.Nomad != gang.Resubmitted {
+	if st.Nomad != palapi.Resubmitted {
 		return gang.SameRequests(st.Job, job) && (!forbidden || s.m.View.Forbids(st.Job, st.Members))
 	}
 	if forbidden {
@@ -49,7 +50,7 @@ func replicas(job *api.Job) bool {
 // one; no reason for other gangs.
 func (s facts) tooLarge(t *model.Tracked) reason.Reason {
 	switch {
-	case t == nil || t.Nomad != gang.Resubmitted:
+	case t == nil || t.Nomad != palapi.Resubmitted:
 		return reason.Reason{}
 	case t.Refused != nil:
 		return reason.Reason{Kind: reason.RunsUnserved, Cause: t.Refused.Error()}
@@ -63,10 +64,10 @@ func (s facts) tooLarge(t *model.Tracked) reason.Reason {
 }
 
 // resubmitted explains what happens if a job is submitted again while its gang runs: see
-// [gang.Resubmitted]. kept reports whether the job requests the GPUs that it has. If the job
+// [palapi.Resubmitted]. kept reports whether the job requests the GPUs that it has. If the job
 // requests other GPUs, room is where it could run.
 func (e *draft) resubmitted(st gang.Observed, job *api.Job, kept bool, room gang.Room) {
-	e.State, e.Obstacles = gang.Running, nil
+	e.State, e.Obstacles = palapi.Running, nil
 	e.Reason = reason.Reason{Needs: st.Holds()}
 	switch {
 	case kept:
@@ -77,7 +78,7 @@ func (e *draft) resubmitted(st gang.Observed, job *api.Job, kept bool, room gang
 	case replicas(job):
 		e.Reason.Kind, e.Decision = reason.WouldReplace, nil
 	case room.Fits:
-		e.State, e.Decision = gang.Starting, &room.Decision
+		e.State, e.Decision = palapi.Starting, &room.Decision
 		if e.Reason.Kind = reason.WouldRestart; *job.Type == api.JobTypeService {
 			e.Reason.Kind = reason.WouldReplace
 		}

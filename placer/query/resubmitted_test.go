@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
-	"github.com/nomad-pal/nomad-pal/placer/gang"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
 
@@ -33,12 +33,12 @@ func TestEditsPushOutWhatRuns(t *testing.T) {
 		first.Kill()
 		w.StartPlacer()
 		w.RunFor(time.Minute)
-		if e := explained(w, "a"); e.State != gang.Resubmitted || e.Reason.Kind != reason.RunsOnAsBefore {
+		if e := explained(w, "a"); e.State != palapi.Resubmitted || e.Reason.Kind != reason.RunsOnAsBefore {
 			w.T.Errorf("%s: %q, want that it keeps running as before", e.State, e.Reason.String())
 		}
 		w.Submit(g)
 		w.RunFor(time.Minute)
-		if e := explained(w, "a"); e.State != gang.Running || !slices.Equal(ids(w, "a"), had) {
+		if e := explained(w, "a"); e.State != palapi.Running || !slices.Equal(ids(w, "a"), had) {
 			w.T.Errorf("%s: %s, members %v, had %v", e.State, e.Reason.String(), ids(w, "a"), had)
 		}
 	})

@@ -12,8 +12,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
@@ -31,7 +31,7 @@ func scaled(w *bed.World, name string, count int) {
 	}
 }
 
-func explained(w *bed.World, name string) *query.Explanation {
+func explained(w *bed.World, name string) *palapi.Explanation {
 	w.T.Helper()
 	e, err := snapshot(w).Explain(w.T.Context(), bed.Key(name))
 	if err != nil {
@@ -41,7 +41,7 @@ func explained(w *bed.World, name string) *query.Explanation {
 }
 
 // shown returns a job as the queue and status show it.
-func shown(w *bed.World, name string) (j model.JobStatus) {
+func shown(w *bed.World, name string) (j palapi.JobStatus) {
 	w.T.Helper()
 	for _, j := range snapshot(w).Jobs() {
 		if j.Job == name {
@@ -77,7 +77,7 @@ func TestScaledBeyond(t *testing.T) {
 					t.Errorf("%d members run, want %d", held, c.runs)
 				}
 				e := explained(w, "api")
-				lacks := e.State == gang.Starting && strings.Contains(e.Reason.String(), `Nomad has no room for group "workers"`)
+				lacks := e.State == palapi.Starting && strings.Contains(e.Reason.String(), `Nomad has no room for group "workers"`)
 				if lacks != (c.runs < c.count) || len(e.Remedies) > 0 {
 					t.Errorf("%s: %s: %q", e.State, e.Reason.String(), e.Remedies)
 				}
@@ -124,7 +124,7 @@ func TestWhatWouldFit(t *testing.T) {
 				w.Submit(c.waits)
 				w.RunFor(20 * time.Second)
 				e := explained(w, "waits")
-				if e.State != gang.Waiting || !slices.Equal(sentences(e.Remedies), c.next) || e.Try != c.try {
+				if e.State != palapi.Waiting || !slices.Equal(sentences(e.Remedies), c.next) || e.Try != c.try {
 					w.T.Errorf("%s: %s (%+v): %q, to try %q; want %q, %q", e.State, e.Reason.String(), e.Wait, e.Remedies, e.Try, c.next, c.try)
 				}
 				for _, o := range e.Tradeoffs {
@@ -159,7 +159,7 @@ func TestServiceShowsItsMembers(t *testing.T) {
 			for range 120 {
 				w.RunFor(time.Second)
 				e, has := explained(w, "api"), w.GPUs(bed.Key("api"))
-				if e.Decision == nil && e.State == gang.Native { // only the allocations are shown
+				if e.Decision == nil && e.State == palapi.Native { // only the allocations are shown
 					continue
 				}
 				if got := chosenIDs(e.Decision.Chosen); !slices.Equal(got, has) {
@@ -200,17 +200,17 @@ func TestReadySinceTheSnapshot(t *testing.T) {
 		w.Submit(bed.Gang{Name: "a", Members: 2, GPUs: 4, Runs: time.Hour})
 		for range 10_000 { // until its pins have been registered, but not evaluated yet
 			w.RunFor(time.Millisecond)
-			if s = snapshot(w); s.Model().Observed(s.Model().State.Jobs[cluster.JobKey{Namespace: "default", ID: "a"}]).Nomad == gang.Starting {
+			if s = snapshot(w); s.Model().Observed(s.Model().State.Jobs[cluster.JobKey{Namespace: "default", ID: "a"}]).Nomad == palapi.Starting {
 				break
 			}
 		}
 		w.ExpectRunning("a", 10*time.Second)
 		w.RunFor(5 * time.Second)
 		e, err := s.Explain(w.T.Context(), bed.Key("a"))
-		if err != nil || e.State != gang.Starting || e.Decided.IsZero() || !e.Ready.IsZero() {
+		if err != nil || e.State != palapi.Starting || e.Decided.IsZero() || !e.Ready.IsZero() {
 			w.T.Errorf("%s, decided %v, ready %v: %v", e.State, e.Decided, e.Ready, err)
 		}
-		if e := explained(w, "a"); e.State != gang.Running || e.Ready.IsZero() {
+		if e := explained(w, "a"); e.State != palapi.Running || e.Ready.IsZero() {
 			w.T.Errorf("then %s, ready %v", e.State, e.Ready)
 		}
 	})
@@ -234,7 +234,7 @@ func TestScaledFromNone(t *testing.T) {
 			scaled(w, "api", 2)
 			again := time.Now()
 			w.RunFor(time.Minute)
-			if e := explained(w, "api"); e.State != gang.Running || e.Restarted.Before(again) || e.Restarted.After(again.Add(30*time.Second)) {
+			if e := explained(w, "api"); e.State != palapi.Running || e.Restarted.Before(again) || e.Restarted.After(again.Add(30*time.Second)) {
 				w.T.Errorf("%v: %s, decided %v, restarted %v, not about %v", meta, e.State, e.Decided, e.Restarted, again)
 			}
 		})

@@ -13,8 +13,8 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
@@ -58,7 +58,7 @@ func TestTrueStates(t *testing.T) {
 			"runs":     "running 0: ",
 			"waits":    "waiting 1: needs 8 GPUs; none is free",
 		}
-		for from, jobs := range map[string][]model.JobStatus{"status": p.Status().Jobs, "snapshot": snapshot(w).Jobs()} {
+		for from, jobs := range map[string][]palapi.JobStatus{"status": p.Status().Jobs, "snapshot": snapshot(w).Jobs()} {
 			got := map[string]string{}
 			for _, j := range jobs {
 				got[j.Job] = fmt.Sprintf("%s %d: %s", j.State, j.Position, j.Reason.String())
@@ -75,7 +75,7 @@ func TestTrueStates(t *testing.T) {
 				t.Errorf("%s is %s in the queue; explain: %s, %q, %v", j.Job, j.State, e.State, e.Reason.String(), err)
 			}
 		}
-		for job, phase := range map[string]gang.State{"huge": gang.Unschedulable, "mistaken": gang.Rejected, "broken": gang.Failed, "waits": gang.Waiting} {
+		for job, phase := range map[string]palapi.State{"huge": palapi.Unschedulable, "mistaken": palapi.Rejected, "broken": palapi.Failed, "waits": palapi.Waiting} {
 			e, err := s.Explain(t.Context(), cluster.JobKey{Namespace: "default", ID: job})
 			if err != nil || e.State != phase {
 				t.Errorf("explain %s: %+v, %v, want %s", job, e, err, phase)
@@ -99,7 +99,7 @@ func TestTrueStates(t *testing.T) {
 		}
 		planned := bed.Gang{Name: "planned", Members: 20, GPUs: 4}.Job()
 		cluster.Canonicalize(planned)
-		if e, err := s.Plan(t.Context(), planned); err != nil || e.State != gang.Unschedulable {
+		if e, err := s.Plan(t.Context(), planned); err != nil || e.State != palapi.Unschedulable {
 			t.Errorf("plan: %+v, %v", e, err)
 		}
 	})
@@ -113,7 +113,7 @@ func TestNativeHolds(t *testing.T) {
 		w.Submit(bed.Gang{Name: "foreign", Members: 1, GPUs: 3, Ungated: true})
 		w.RunFor(5 * time.Second)
 		s := snapshot(w)
-		if jobs := s.Jobs(); len(jobs) != 1 || jobs[0].State != gang.Native || jobs[0].GPUs != 3 {
+		if jobs := s.Jobs(); len(jobs) != 1 || jobs[0].State != palapi.Native || jobs[0].GPUs != 3 {
 			w.T.Errorf("%+v", jobs)
 		}
 		e, err := s.Explain(w.T.Context(), cluster.JobKey{Namespace: "default", ID: "foreign"})
@@ -239,7 +239,7 @@ func TestNativeInPart(t *testing.T) {
 		s := snapshot(w)
 		const in = "1 of 2 members"
 		e, err := s.Explain(w.T.Context(), k)
-		if want := "placed by Nomad alone on 3 GPUs, " + in + "; the job has no gate, so the placer leaves it alone (to add a gate, stop the job first, because the placer removes a gate from a running job)"; err != nil || e.State != gang.Native || e.Reason.String() != want {
+		if want := "placed by Nomad alone on 3 GPUs, " + in + "; the job has no gate, so the placer leaves it alone (to add a gate, stop the job first, because the placer removes a gate from a running job)"; err != nil || e.State != palapi.Native || e.Reason.String() != want {
 			w.T.Errorf("%+v, %v", e, err)
 		}
 		if jobs := s.Jobs(); len(jobs) != 1 || jobs[0].Reason.String() != "Nomad alone has placed "+in {

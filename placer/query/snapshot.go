@@ -16,8 +16,8 @@
 //     does not hold mu during requests to Nomad. Nomad's state, the time and the failures never
 //     change in a snapshot.
 //   - An answer contains data of all namespaces. Before a user gets the answer, the agent redacts
-//     the names of jobs that the user may not see, with [Explanation.RedactedFor],
-//     [GPU.RedactedFor] and [model.JobStatus.RedactedFor]. These functions must redact each new
+//     the names of jobs that the user may not see, with [palapi.Explanation.RedactedFor],
+//     [palapi.GPU.RedactedFor] and [palapi.JobStatus.RedactedFor]. These functions must redact each new
 //     field that names jobs of others, and each reason; a test finds reasons that they leave out.
 //     [Snapshot.Tenants] redacts its answer itself.
 package query
@@ -31,9 +31,9 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
@@ -46,7 +46,7 @@ type Snapshot struct {
 	facts
 	nomad *nomad.Client
 	// Activity reports whether a placer was active.
-	Activity heartbeat.Activity
+	Activity palapi.Activity
 
 	// mu guards the queue and the view, because answers try changes on them. mu is not held during
 	// requests to Nomad.
@@ -63,13 +63,13 @@ type Snapshot struct {
 type facts struct{ m *model.Model }
 
 // New returns a snapshot that answers from m. The snapshot uses c only for data of single jobs.
-func New(m *model.Model, c *nomad.Client, a heartbeat.Activity) *Snapshot {
+func New(m *model.Model, c *nomad.Client, a palapi.Activity) *Snapshot {
 	return &Snapshot{facts: facts{m}, nomad: c, Activity: a}
 }
 
 // Picture returns the snapshot of an active placer; m is its cloned model.
 func Picture(m *model.Model, c *nomad.Client, warned []string) *Snapshot {
-	return &Snapshot{facts: facts{m}, nomad: c, Activity: heartbeat.Activity{Working: true}, warned: warned}
+	return &Snapshot{facts: facts{m}, nomad: c, Activity: palapi.Activity{Working: true}, warned: warned}
 }
 
 // Warned returns the warnings of the active placer.
@@ -92,7 +92,7 @@ func (s *Snapshot) Status() model.Status {
 
 // With returns a copy on which changes can be tried. The copy has the activity a, because the
 // placer that made the snapshot may no longer be active.
-func (s *Snapshot) With(a heartbeat.Activity) *Snapshot {
+func (s *Snapshot) With(a palapi.Activity) *Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return &Snapshot{facts: facts{s.m.Clone()}, nomad: s.nomad, Activity: a, warned: s.warned}
@@ -130,19 +130,19 @@ func (s *Snapshot) waitsOf(c *pal.Cluster) map[string]*model.Wait {
 
 // Jobs returns every job with GPUs that has not ended, and stopped jobs whose children still run or
 // wait.
-func (s *Snapshot) Jobs() []model.JobStatus {
+func (s *Snapshot) Jobs() []palapi.JobStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var js []model.JobStatus
-	waits, runs := s.waiting(), map[cluster.JobKey]*model.Runs{}
+	var js []palapi.JobStatus
+	waits, runs := s.waiting(), map[cluster.JobKey]*palapi.Runs{}
 	for _, k := range s.m.State.SortedJobs() {
 		job := s.m.State.Jobs[k]
 		st := s.m.Observed(job)
-		if st.Nomad == gang.Ended && !cluster.Template(job) {
+		if st.Nomad == palapi.Ended && !cluster.Template(job) {
 			s.countRun(runs, st, st.Nomad)
 			continue
 		}
-		j := model.JobStatus{Namespace: k.Namespace, Job: k.ID, State: st.Nomad, GPUs: st.Holds(), User: rewrite.UserOf(job), Submitted: time.Unix(0, *job.SubmitTime)}
+		j := palapi.JobStatus{Namespace: k.Namespace, Job: k.ID, State: st.Nomad, GPUs: st.Holds(), User: rewrite.UserOf(job), Submitted: time.Unix(0, *job.SubmitTime)}
 		if job.Priority != nil {
 			j.Priority = *job.Priority
 		}
@@ -151,11 +151,11 @@ func (s *Snapshot) Jobs() []model.JobStatus {
 			j = s.m.StatusOf(t, waits)
 			j.Reason = s.tooLarge(t).Or(j.Reason).Or(membersLack(s.m.State, st))
 		}
-		if st.Nomad == gang.Native && 0 < st.Have && st.Have < st.Want {
+		if st.Nomad == palapi.Native && 0 < st.Have && st.Have < st.Want {
 			j.Reason = reason.Reason{Kind: reason.PartNative, Have: st.Have, Want: st.Want}
 		}
 		wrong := rewrite.MistypedGate(job)
-		if st.Nomad == gang.Native && wrong != nil && len(st.Members) == 0 {
+		if st.Nomad == palapi.Native && wrong != nil && len(st.Members) == 0 {
 			j.Reason = model.Refused(wrong)
 		}
 		if cluster.Child(job) {
@@ -168,28 +168,28 @@ func (s *Snapshot) Jobs() []model.JobStatus {
 	for i, j := range js {
 		js[i].Runs = runs[cluster.JobKey{Namespace: j.Namespace, ID: j.Job}]
 	}
-	return slices.DeleteFunc(js, func(j model.JobStatus) bool { return j.State == gang.Ended && !j.Runs.GoOn() })
+	return slices.DeleteFunc(js, func(j palapi.JobStatus) bool { return j.State == palapi.Ended && !j.Runs.GoOn() })
 }
 
 // countRun counts a job as a run of the parameterized or periodic job that made it, if there is
 // one.
-func (s facts) countRun(runs map[cluster.JobKey]*model.Runs, st gang.Observed, state gang.State) {
+func (s facts) countRun(runs map[cluster.JobKey]*palapi.Runs, st gang.Observed, state palapi.State) {
 	if !cluster.Child(st.Job) {
 		return
 	}
 	k, outcome := cluster.TemplateOf(st.Job), ""
 	if runs[k] == nil {
-		runs[k] = &model.Runs{}
+		runs[k] = &palapi.Runs{}
 	}
-	if state == gang.Ended {
+	if state == palapi.Ended {
 		outcome = OutcomeOf(s.m, st).Status
 	}
 	runs[k].Count(state, outcome)
 }
 
 // runsOf counts the jobs that a parameterized or periodic job has made; nil if there are none.
-func (s facts) runsOf(k cluster.JobKey) *model.Runs {
-	runs := map[cluster.JobKey]*model.Runs{}
+func (s facts) runsOf(k cluster.JobKey) *palapi.Runs {
+	runs := map[cluster.JobKey]*palapi.Runs{}
 	for _, job := range s.m.State.Jobs {
 		if cluster.TemplateOf(job) != k {
 			continue
@@ -206,7 +206,7 @@ func (s facts) runsOf(k cluster.JobKey) *model.Runs {
 }
 
 // progress sets a job's start, its number of nodes, and its expected end.
-func (s facts) progress(j *model.JobStatus, st gang.Observed) {
+func (s facts) progress(j *palapi.JobStatus, st gang.Observed) {
 	nodes := map[string]bool{}
 	for _, a := range st.Members {
 		nodes[a.Node] = true

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
@@ -24,23 +25,23 @@ func TestRecordToCome(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		record *gang.Record
-		phase  gang.State
+		phase  palapi.State
 		pins   rewrite.Pins
 		placed time.Duration // before the placer started
 		waited time.Duration
 		want   bool
 	}{
-		{name: "moved a moment ago", record: old, phase: gang.Running, pins: pinned, want: true},
-		{name: "placed a moment ago", phase: gang.Running, pins: pinned, want: true},
-		{name: "ended at once", phase: gang.Ended, pins: pinned, want: true},
-		{name: "there", record: last, phase: gang.Running, pins: pinned},
-		{name: "its members are not there", record: old, phase: gang.Starting, pins: pinned},
-		{name: "not ours to place", phase: gang.Native},
-		{name: "no pins", phase: gang.Running},
-		{name: "placed long ago", record: old, phase: gang.Running, pins: pinned, placed: 2 * recordComes},
-		{name: "never written", phase: gang.Running, pins: pinned, waited: 2 * recordComes},
-		{name: "never written, by a clock that is ahead", phase: gang.Running, pins: pinned, placed: -time.Hour, waited: 2 * recordComes},
-		{name: "by a clock that is ahead", phase: gang.Running, pins: pinned, placed: -time.Hour, want: true},
+		{name: "moved a moment ago", record: old, phase: palapi.Running, pins: pinned, want: true},
+		{name: "placed a moment ago", phase: palapi.Running, pins: pinned, want: true},
+		{name: "ended at once", phase: palapi.Ended, pins: pinned, want: true},
+		{name: "there", record: last, phase: palapi.Running, pins: pinned},
+		{name: "its members are not there", record: old, phase: palapi.Starting, pins: pinned},
+		{name: "not ours to place", phase: palapi.Native},
+		{name: "no pins", phase: palapi.Running},
+		{name: "placed long ago", record: old, phase: palapi.Running, pins: pinned, placed: 2 * recordComes},
+		{name: "never written", phase: palapi.Running, pins: pinned, waited: 2 * recordComes},
+		{name: "never written, by a clock that is ahead", phase: palapi.Running, pins: pinned, placed: -time.Hour, waited: 2 * recordComes},
+		{name: "by a clock that is ahead", phase: palapi.Running, pins: pinned, placed: -time.Hour, want: true},
 	} {
 		job, index, at := &api.Job{}, uint64(20), began.Add(-c.placed).UnixNano()
 		job.JobModifyIndex, job.SubmitTime = &index, &at

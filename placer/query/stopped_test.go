@@ -11,8 +11,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
@@ -31,14 +31,14 @@ func TestStoppedFor(t *testing.T) {
 				w.Submit(bed.Gang{Name: "high", Namespace: namespace, GPUs: 4, Runs: time.Hour, Change: func(j *api.Job) { j.Priority = new(90) }})
 				w.RunFor(time.Minute)
 				e := explained(w, "low")
-				if e.State != gang.Waiting || e.StoppedWhy.IsZero() || e.StoppedFor != record {
+				if e.State != palapi.Waiting || e.StoppedWhy.IsZero() || e.StoppedFor != record {
 					w.T.Errorf("%s: stopped as %q, for %q", e.State, e.StoppedWhy.String(), e.StoppedFor)
 				}
 				if got := p.Events.StoppedFor(cluster.JobKey(bed.Key("low"))); got != namespace+"/high" {
 					w.T.Errorf("by its events it was stopped for %q", got)
 				}
 				e.StoppedFor = namespace + "/high"
-				if got := e.RedactedFor(func(string) bool { return false }).StoppedFor; got != model.Unseen {
+				if got := e.RedactedFor(func(string) bool { return false }).StoppedFor; got != palapi.Unseen {
 					w.T.Errorf("who may not see the other job is told %q", got)
 				}
 			})
@@ -89,7 +89,7 @@ func TestAvoidedNodesAreTold(t *testing.T) {
 		w.ExpectRunning("next", 10*time.Minute)
 		e := explained(w, "fails")
 		want := "the placer avoids " + node + " for this job if possible, because members failed there within the last hour"
-		if e.State != gang.Waiting || !strings.Contains(e.Note, want) {
+		if e.State != palapi.Waiting || !strings.Contains(e.Note, want) {
 			w.T.Errorf("%s: %q, want %q", e.State, e.Note, want)
 		}
 	})

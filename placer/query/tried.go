@@ -13,23 +13,11 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
-)
-
-// Retry is how somebody can get back a missing member that Nomad does not restart, in a job whose
-// members do not need each other.
-type Retry string
-
-// The kinds of retry.
-const (
-	RetryEvaluate Retry = "evaluate" // make Nomad try a service's member once more
-	RetryForce    Retry = "force"    // make Nomad try a batch job's member once more
-	RetryAgain    Retry = "again"    // run the whole batch job again
-	RetryChange   Retry = "change"   // edit the job, because its reschedule block allows no further try
-	RetryRun      Retry = "run"      // run the service again, because Nomad has preempted the member
 )
 
 // mostMembers is the maximum number of missing or retried members that are described.
@@ -39,7 +27,7 @@ const mostMembers = 3
 func (e *draft) addTried(s *Snapshot, st gang.Observed, deploys bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t := s.m.Jobs[st.Key]; t != nil && (st.Nomad == gang.Running || st.Nomad == gang.Starting) {
+	if t := s.m.Jobs[st.Key]; t != nil && (st.Nomad == palapi.Running || st.Nomad == palapi.Starting) {
 		e.Members, e.Retry = tried(s.m, t, deploys)
 	}
 }
@@ -47,7 +35,7 @@ func (e *draft) addTried(s *Snapshot, st gang.Observed, deploys bool) {
 // tried describes how often and why Nomad has retried members, and what happened to missing
 // members. For members that do not need each other, tried also returns how to get missing members
 // back. deploys means that a deployment is active or has failed, so that Nomad retries no members.
-func tried(m *model.Model, t *model.Tracked, deploys bool) (said []reason.Reason, retry Retry) {
+func tried(m *model.Model, t *model.Tracked, deploys bool) (said []reason.Reason, retry palapi.Retry) {
 	before := map[string]*cluster.Alloc{}
 	for _, a := range m.State.AllocsOf(t.Key) {
 		before[a.Next] = a
@@ -59,7 +47,7 @@ func tried(m *model.Model, t *model.Tracked, deploys bool) (said []reason.Reason
 			if r := triedAgain(m, t.Job, a, before); !r.IsZero() {
 				again = append(again, r)
 			}
-		case t.Nomad == gang.Starting && !a.FinishedIn(t.Job) && wanted(t.Job, a):
+		case t.Nomad == palapi.Starting && !a.FinishedIn(t.Job) && wanted(t.Job, a):
 			r, by := missing(m, t, a, !deploys && triesLeft(t.Job, a, before))
 			if !r.IsZero() {
 				away = append(away, r)
@@ -119,7 +107,7 @@ func triedAgain(m *model.Model, job *api.Job, a *cluster.Alloc, before map[strin
 // missing describes what happened to a missing member, and how to get it back. retries reports
 // whether Nomad itself will retry the member. If Nomad has already scheduled the retry, a.Later is
 // set.
-func missing(m *model.Model, t *model.Tracked, a *cluster.Alloc, retries bool) (r reason.Reason, by Retry) {
+func missing(m *model.Model, t *model.Tracked, a *cluster.Alloc, retries bool) (r reason.Reason, by palapi.Retry) {
 	alone, service := !t.NeedsAll(), *t.Job.Type == api.JobTypeService && !t.NeedsAll()
 	r = ofMember(reason.MemberMissing, a)
 	r.Until = a.End().UTC()
@@ -137,12 +125,12 @@ func missing(m *model.Model, t *model.Tracked, a *cluster.Alloc, retries bool) (
 		case retries:
 			return r.And(reason.Reason{Kind: reason.RetriedLater}), ""
 		case reschedules(t.Job, a.Group):
-			return r.And(reason.Reason{Kind: reason.NotRetriedNow}), map[bool]Retry{true: RetryEvaluate, false: RetryForce}[service]
+			return r.And(reason.Reason{Kind: reason.NotRetriedNow}), map[bool]palapi.Retry{true: palapi.RetryEvaluate, false: palapi.RetryForce}[service]
 		}
-		return r.And(reason.Reason{Kind: reason.NotRetried}), map[bool]Retry{true: RetryChange, false: RetryAgain}[service]
+		return r.And(reason.Reason{Kind: reason.NotRetried}), map[bool]palapi.Retry{true: palapi.RetryChange, false: palapi.RetryAgain}[service]
 	case a.PreemptedByNomad(t.Job):
 		r.Kind = reason.MissingPreempted
-		return r, map[bool]Retry{true: RetryRun}[service]
+		return r, map[bool]palapi.Retry{true: palapi.RetryRun}[service]
 	case !a.Live() && a.Desired != api.AllocDesiredStatusRun:
 		r.Kind = reason.MissingStopped
 		return r, ""

@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
@@ -190,13 +190,13 @@ func TestBeyondLimit(t *testing.T) {
 		w.RunFor(3 * time.Second)
 		s := snapshot(w)
 		const why = "needs 8 GPUs; the job's tenant may hold at most 4"
-		for from, js := range map[string][]model.JobStatus{"status": p.Status().Jobs, "snapshot": s.Jobs()} {
-			if len(js) != 1 || js[0].State != gang.Unschedulable || js[0].Position != 0 || !strings.Contains(js[0].Reason.String(), why) {
+		for from, js := range map[string][]palapi.JobStatus{"status": p.Status().Jobs, "snapshot": s.Jobs()} {
+			if len(js) != 1 || js[0].State != palapi.Unschedulable || js[0].Position != 0 || !strings.Contains(js[0].Reason.String(), why) {
 				w.T.Errorf("%s: %+v", from, js)
 			}
 		}
 		e, err := s.Explain(w.T.Context(), cluster.JobKey(bed.Key("greedy")))
-		if err != nil || e.State != gang.Unschedulable || !strings.Contains(e.Reason.String(), why) || !e.StartFrom.IsZero() || len(e.Remedies) != 1 || !strings.Contains(e.Remedies[0].String(), "at most 4 GPUs") {
+		if err != nil || e.State != palapi.Unschedulable || !strings.Contains(e.Reason.String(), why) || !e.StartFrom.IsZero() || len(e.Remedies) != 1 || !strings.Contains(e.Remedies[0].String(), "at most 4 GPUs") {
 			w.T.Errorf("explain: %v, %+v", err, e)
 		}
 	})

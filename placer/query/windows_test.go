@@ -12,12 +12,11 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
-	"github.com/nomad-pal/nomad-pal/placer/query"
 	"github.com/nomad-pal/nomad-pal/placer/window"
 )
 
@@ -93,7 +92,7 @@ func TestWindowsOfJobThatNeverStarts(t *testing.T) {
 		if err != nil {
 			w.T.Fatal(err)
 		}
-		if e.State != gang.Unschedulable || strings.Contains(e.Note, "window") {
+		if e.State != palapi.Unschedulable || strings.Contains(e.Note, "window") {
 			w.T.Errorf("%s, with the note %q", e.State, e.Note)
 		}
 	})
@@ -266,7 +265,7 @@ func TestWindowsAreNotChosen(t *testing.T) {
 		if err != nil {
 			w.T.Fatal(err)
 		}
-		for what, e := range map[string]*query.Explanation{"plan": p, "explain": e} {
+		for what, e := range map[string]*palapi.Explanation{"plan": p, "explain": e} {
 			d := e.Decision
 			if e.Wait == nil || d.Placed || d.Chosen != nil || d.Candidates.Free != 1 || d.Candidates.Kept != 8 || d.Candidates.Allocated != 3 {
 				w.T.Errorf("%s: placed %v, chosen %v, candidates %+v, reason %q", what, d.Placed, d.Chosen, d.Candidates, e.Reason.String())
@@ -292,7 +291,7 @@ func TestNoOutliersBesideWindows(t *testing.T) {
 		plan := planned(w, waits)
 		w.Submit(waits)
 		w.RunFor(10 * time.Second)
-		for what, e := range map[string]*query.Explanation{"plan": plan, "explain": explained(w, "waits")} {
+		for what, e := range map[string]*palapi.Explanation{"plan": plan, "explain": explained(w, "waits")} {
 			if got := sentences(e.Remedies); !slices.Equal(got, []string{"With count = 1 instead of 4, the job would fit now."}) {
 				w.T.Errorf("%s: %s: %q", what, e.Reason.String(), got)
 			}

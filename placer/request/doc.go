@@ -3,7 +3,7 @@
 
 // Package request reads from a job what its gang requests ([View.Request]): eligible nodes and
 // devices, affinities, spreads and members. The package follows Nomad's rules on what can run
-// where. The package also finds what keeps a job off nodes ([Obstacle]), and turns a placement into
+// where. The package also finds what keeps a job off nodes ([View.Obstacles]), and turns a placement into
 // pins ([View.Pins]). The ledger knows the GPUs, and which of them are free. The package itself
 // sends no requests to Nomad. Questions that only Nomad's scheduler can answer go to a [Scheduler].
 //

@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/constraint"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
@@ -24,15 +25,15 @@ import (
 // nodeFits reports whether [eachLack] finds no lacks on the node.
 func nodeFits(job *api.Job, g *api.TaskGroup, n *api.Node) bool {
 	fits := true
-	eachLack(job, g, n, func(Lack) bool { fits = false; return false })
+	eachLack(job, g, n, func(palapi.Lack) bool { fits = false; return false })
 	return fits
 }
 
 // nodeCould reports whether all lacks that [eachLack] finds on the node can end by themselves
-// ([Lack.passes]).
+// ([passes]).
 func nodeCould(job *api.Job, g *api.TaskGroup, n *api.Node) bool {
 	could := true
-	eachLack(job, g, n, func(l Lack) bool { could = passes(l); return could })
+	eachLack(job, g, n, func(l palapi.Lack) bool { could = passes(l); return could })
 	return could
 }
 
@@ -147,7 +148,7 @@ func (v *View) Forbids(job *api.Job, members []*cluster.Alloc) bool {
 type eligibility struct {
 	may    []bool
 	could  []bool
-	few    *Lack
+	few    *palapi.Lack
 	prefer [][]bool
 	values map[string]attributeValues
 	models []string // the models of could
@@ -203,7 +204,7 @@ func leastMembers(job *api.Job, g *api.TaskGroup) int {
 
 // fewValues returns a lack if a distinct_property of the job has too few values for the group's
 // members. fewValues counts the values on all nodes that could serve the group.
-func (v *View) fewValues(job *api.Job, a gpuRequest, could []bool) *Lack {
+func (v *View) fewValues(job *api.Job, a gpuRequest, could []bool) *palapi.Lack {
 	members := leastMembers(job, a.group)
 	for _, c := range distinctProperties(job, a.group) {
 		values := map[string]bool{}
@@ -214,7 +215,7 @@ func (v *View) fewValues(job *api.Job, a gpuRequest, could []bool) *Lack {
 		}
 		each, err := strconv.Atoi(cmp.Or(c.RTarget, "1"))
 		if err == nil && len(values) > 0 && len(values)*each < members {
-			return &Lack{Kind: LackProperty, Attribute: c.LTarget, Operator: c.Operand, Value: strconv.Itoa(len(values)), Need: members}
+			return &palapi.Lack{Kind: LackProperty, Attribute: c.LTarget, Operator: c.Operand, Value: strconv.Itoa(len(values)), Need: members}
 		}
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -29,7 +30,7 @@ type Scheduler interface {
 // of the job off every node, including nodes that are away now (see [Never]). refused describes a
 // group that Nomad would not place now, and the reason; it is "" if Nomad would place all groups.
 // largest holds the maximum of each resource over the nodes with GPUs.
-func Judge(ctx context.Context, by Scheduler, job *api.Job, largest pal.Resources) (never []Obstacle, refused string, err error) {
+func Judge(ctx context.Context, by Scheduler, job *api.Job, largest pal.Resources) (never []palapi.Obstacle, refused string, err error) {
 	author := rewrite.Author(job)
 	resp, err := by.DryRun(ctx, author)
 	if err != nil || len(resp.FailedTGAllocs) == 0 {
@@ -49,7 +50,7 @@ func Judge(ctx context.Context, by Scheduler, job *api.Job, largest pal.Resource
 	if err != nil {
 		return nil, refused, err
 	}
-	return slices.DeleteFunc(never, func(o Obstacle) bool {
+	return slices.DeleteFunc(never, func(o palapi.Obstacle) bool {
 		g := author.LookupTaskGroup(o.Group)
 		return o.Kind == LackNomad && (!all || slices.ContainsFunc(away, func(n *api.Node) bool { return couldTake(author, g, n) }))
 	}), refused, nil
@@ -66,7 +67,7 @@ func couldTake(author *api.Job, g *api.TaskGroup, n *api.Node) bool {
 
 // tooLarge returns an obstacle for each group without GPUs whose members need more of a resource
 // than any node has.
-func tooLarge(ctx context.Context, by Scheduler, author *api.Job, failed map[string]*api.AllocationMetric, largest pal.Resources) (found []Obstacle, err error) {
+func tooLarge(ctx context.Context, by Scheduler, author *api.Job, failed map[string]*api.AllocationMetric, largest pal.Resources) (found []palapi.Obstacle, err error) {
 	var nodes []*api.Node
 	for _, g := range author.TaskGroups {
 		l, over := tooLittle(LackResource, cluster.Need(g), largest)
@@ -81,7 +82,7 @@ func tooLarge(ctx context.Context, by Scheduler, author *api.Job, failed map[str
 				return nil, err
 			}
 		}
-		o, holds := Obstacle{Group: *g.Name, Lack: l, What: textOf(l)}, false
+		o, holds := palapi.Obstacle{Group: *g.Name, Lack: l, What: textOf(l)}, false
 		for _, n := range nodes {
 			if !inDatacenters(author.Datacenters, n.Datacenter) || cluster.PoolOf(author) != cluster.PoolAll && cluster.PoolOf(author) != n.NodePool {
 				continue

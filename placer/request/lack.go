@@ -13,61 +13,38 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/constraint"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// LackKind is the kind of a [Lack].
-type LackKind string
-
 // The kinds of lacks.
 const (
-	LackDatacenter LackKind = "datacenter"
-	LackNodePool   LackKind = "node-pool"
-	LackConstraint LackKind = "constraint"        // a constraint of the job, the group or a task
-	LackGPUMeets   LackKind = "device-constraint" // a constraint of a request for GPUs
-	LackDriver     LackKind = "driver"
-	LackHostVolume LackKind = "host-volume"
-	LackWritable   LackKind = "writable-volume"
-	LackCSI        LackKind = "csi-plugin"
-	LackDevice     LackKind = "device"
-	LackGPUs       LackKind = "gpus"  // GPUs of one model
-	LackParts      LackKind = "parts" // parts of one shared GPU
-	LackResource   LackKind = "resource"
-	LackPort       LackKind = "port"  // reserved by the node's configuration
-	LackNomad      LackKind = "nomad" // Nomad's own message
-	LackProperty   LackKind = "distinct-property"
-	LackReady      LackKind = "ready"
-	LackHealth     LackKind = "health" // a driver or device is unhealthy
-	LackFree       LackKind = "free-resource"
-	LackFreeGPUs   LackKind = "free-gpus"
-	LackFreePort   LackKind = "free-port"
+	LackDatacenter palapi.LackKind = "datacenter"
+	LackNodePool   palapi.LackKind = "node-pool"
+	LackConstraint palapi.LackKind = "constraint"        // a constraint of the job, the group or a task
+	LackGPUMeets   palapi.LackKind = "device-constraint" // a constraint of a request for GPUs
+	LackDriver     palapi.LackKind = "driver"
+	LackHostVolume palapi.LackKind = "host-volume"
+	LackWritable   palapi.LackKind = "writable-volume"
+	LackCSI        palapi.LackKind = "csi-plugin"
+	LackDevice     palapi.LackKind = "device"
+	LackGPUs       palapi.LackKind = "gpus"  // GPUs of one model
+	LackParts      palapi.LackKind = "parts" // parts of one shared GPU
+	LackResource   palapi.LackKind = "resource"
+	LackPort       palapi.LackKind = "port"  // reserved by the node's configuration
+	LackNomad      palapi.LackKind = "nomad" // Nomad's own message
+	LackProperty   palapi.LackKind = "distinct-property"
+	LackReady      palapi.LackKind = "ready"
+	LackHealth     palapi.LackKind = "health" // a driver or device is unhealthy
+	LackFree       palapi.LackKind = "free-resource"
+	LackFreeGPUs   palapi.LackKind = "free-gpus"
+	LackFreePort   palapi.LackKind = "free-port"
 )
 
-// Lack is one thing that a node lacks for a group of a job.
-type Lack struct {
-	Kind LackKind `json:"kind"` // the kind of missing thing, such as driver or free-gpus
-	// Task is the task that needs the missing thing, if only one task does.
-	Task string `json:"task,omitempty"`
-	// Name is the node's datacenter or pool; the driver, volume, device, resource or port that the
-	// job requests; or Nomad's message.
-	Name string `json:"name,omitempty"`
-	// Attribute, Operator and Value are the parts of a constraint.
-	Attribute string `json:"attribute,omitempty"`
-	Operator  string `json:"operator,omitempty"`
-	Value     string `json:"value,omitempty"`
-	// Need is how much a member needs of the missing thing. For a port, Need is the port's number.
-	// For a distinct_property, Need is the number of members that need different values. Have is
-	// how many GPUs of one model the node has, or how many parts the node's GPUs have.
-	Need int `json:"need,omitempty"`
-	Have int `json:"have,omitempty"`
-	// Threshold is the PM score above which GPUs do not count; 0 if outliers count, too.
-	Threshold float64 `json:"threshold,omitempty"`
-}
-
 // textOf describes the lack, if possible in the words of nomad job plan.
-func textOf(l Lack) string {
+func textOf(l palapi.Lack) string {
 	switch l.Kind {
 	case LackDatacenter:
 		return fmt.Sprintf("datacenter %q is not one of the job's datacenters", l.Name)
@@ -109,14 +86,14 @@ func textOf(l Lack) string {
 	return l.Name
 }
 
-func ofDevices(l Lack) string {
+func ofDevices(l palapi.Lack) string {
 	if l.Need > 1 {
 		return fmt.Sprintf("%d × %s", l.Need, l.Name)
 	}
 	return l.Name
 }
 
-func freeGPUs(l Lack) string {
+func freeGPUs(l palapi.Lack) string {
 	text := fmt.Sprintf("fewer than %d matching GPUs are free", l.Need)
 	if l.Need == 1 {
 		text = "no matching GPUs are free"
@@ -128,7 +105,7 @@ func freeGPUs(l Lack) string {
 }
 
 // passes reports whether the lack can end by itself, when jobs end or nodes come back.
-func passes(l Lack) bool {
+func passes(l palapi.Lack) bool {
 	switch l.Kind {
 	case LackReady, LackHealth, LackFree, LackFreeGPUs, LackFreePort:
 		return true
@@ -138,27 +115,27 @@ func passes(l Lack) bool {
 
 // isAway reports whether the lack ends when nodes, drivers or devices come back, without the end of
 // any job.
-func isAway(l Lack) bool { return l.Kind == LackReady || l.Kind == LackHealth }
+func isAway(l palapi.Lack) bool { return l.Kind == LackReady || l.Kind == LackHealth }
 
-func condition(l Lack) constraint.Condition {
+func condition(l palapi.Lack) constraint.Condition {
 	return constraint.Condition{Attribute: l.Attribute, Operator: l.Operator, Value: l.Value}
 }
 
 // unmet returns the lack for an unmet constraint.
-func unmet(kind LackKind, task string, c *api.Constraint) Lack {
-	return Lack{Kind: kind, Task: task, Attribute: c.LTarget, Operator: c.Operand, Value: c.RTarget}
+func unmet(kind palapi.LackKind, task string, c *api.Constraint) palapi.Lack {
+	return palapi.Lack{Kind: kind, Task: task, Attribute: c.LTarget, Operator: c.Operand, Value: c.RTarget}
 }
 
 // eachLack calls found for each thing that keeps Nomad from placing an allocation of the group on
 // the node, until found returns false. eachLack ignores GPUs, free resources and whether the node
 // is ready. job must be in its author's form, without the placer's constraints. Some lacks, for
 // example of CSI volumes and of client networks, are found only by Nomad's dry run.
-func eachLack(job *api.Job, g *api.TaskGroup, n *api.Node, found func(Lack) bool) {
-	if !inDatacenters(job.Datacenters, n.Datacenter) && !found(Lack{Kind: LackDatacenter, Name: n.Datacenter}) {
+func eachLack(job *api.Job, g *api.TaskGroup, n *api.Node, found func(palapi.Lack) bool) {
+	if !inDatacenters(job.Datacenters, n.Datacenter) && !found(palapi.Lack{Kind: LackDatacenter, Name: n.Datacenter}) {
 		return
 	}
 	p := cluster.PoolOf(job)
-	if p != cluster.PoolAll && p != n.NodePool && !found(Lack{Kind: LackNodePool, Name: n.NodePool}) {
+	if p != cluster.PoolAll && p != n.NodePool && !found(palapi.Lack{Kind: LackNodePool, Name: n.NodePool}) {
 		return
 	}
 	constraints := func(task string, cs []*api.Constraint) bool {
@@ -181,7 +158,7 @@ func eachLack(job *api.Job, g *api.TaskGroup, n *api.Node, found func(Lack) bool
 			return
 		}
 	}
-	for _, more := range []func(*api.TaskGroup, *api.Node) (Lack, bool){missingVolume, missingDevice, tooFewCores, keptPort} {
+	for _, more := range []func(*api.TaskGroup, *api.Node) (palapi.Lack, bool){missingVolume, missingDevice, tooFewCores, keptPort} {
 		l, is := more(g, n)
 		if is && !found(l) {
 			return
@@ -190,42 +167,42 @@ func eachLack(job *api.Job, g *api.TaskGroup, n *api.Node, found func(Lack) bool
 }
 
 // missingDriver returns a lack if the node has no working driver for the task.
-func missingDriver(t *api.Task, n *api.Node) (Lack, bool) {
+func missingDriver(t *api.Task, n *api.Node) (palapi.Lack, bool) {
 	d := n.Drivers[t.Driver]
 	switch {
 	case hasDriver(n, t.Driver):
-		return Lack{}, false
+		return palapi.Lack{}, false
 	case d != nil && d.Detected:
-		return Lack{Kind: LackHealth, Task: t.Name, Name: "driver " + t.Driver}, true
+		return palapi.Lack{Kind: LackHealth, Task: t.Name, Name: "driver " + t.Driver}, true
 	}
-	return Lack{Kind: LackDriver, Task: t.Name, Name: t.Driver}, true
+	return palapi.Lack{Kind: LackDriver, Task: t.Name, Name: t.Driver}, true
 }
 
 // missingVolume returns a lack if the node does not have a host volume of the group. For a CSI
 // volume, missingVolume checks only whether the node can mount any CSI volume. Nomad's dry run
 // checks the rest.
-func missingVolume(g *api.TaskGroup, n *api.Node) (Lack, bool) {
+func missingVolume(g *api.TaskGroup, n *api.Node) (palapi.Lack, bool) {
 	for _, name := range slices.Sorted(maps.Keys(g.Volumes)) {
 		vol := g.Volumes[name]
 		switch {
 		case vol == nil:
 			continue
 		case vol.Type == "csi" && len(n.CSINodePlugins) == 0:
-			return Lack{Kind: LackCSI, Name: vol.Source}, true
+			return palapi.Lack{Kind: LackCSI, Name: vol.Source}, true
 		case vol.Type != "host":
 			continue
 		}
 		has := hostVolume(vol, g, n)
 		switch {
 		case has == nil && vol.PerAlloc:
-			return Lack{Kind: LackHostVolume, Name: vol.Source + "[0] and so on"}, true
+			return palapi.Lack{Kind: LackHostVolume, Name: vol.Source + "[0] and so on"}, true
 		case has == nil:
-			return Lack{Kind: LackHostVolume, Name: vol.Source}, true
+			return palapi.Lack{Kind: LackHostVolume, Name: vol.Source}, true
 		case has.ReadOnly && !vol.ReadOnly:
-			return Lack{Kind: LackWritable, Name: vol.Source}, true
+			return palapi.Lack{Kind: LackWritable, Name: vol.Source}, true
 		}
 	}
-	return Lack{}, false
+	return palapi.Lack{}, false
 }
 
 // hostVolume returns the node's volume for some member of the group, or nil if the node has none.
@@ -246,18 +223,18 @@ func hostVolume(vol *api.VolumeRequest, g *api.TaskGroup, n *api.Node) *api.Host
 // missingDevice returns a lack if the node has too few healthy devices for all of the group's
 // tasks. missingDevice checks only devices that are not the placer's GPUs and, like Nomad, also
 // counts devices in use.
-func missingDevice(g *api.TaskGroup, n *api.Node) (Lack, bool) {
+func missingDevice(g *api.TaskGroup, n *api.Node) (palapi.Lack, bool) {
 	l, is := tooFewDevices(g, n, func(in *api.NodeDevice) bool { return in.Healthy })
 	if is {
 		_, lasting := tooFewDevices(g, n, func(*api.NodeDevice) bool { return true })
 		if !lasting {
-			return Lack{Kind: LackHealth, Task: l.Task, Name: "device " + l.Name}, true
+			return palapi.Lack{Kind: LackHealth, Task: l.Task, Name: "device " + l.Name}, true
 		}
 	}
 	return l, is
 }
 
-func tooFewDevices(g *api.TaskGroup, n *api.Node, counts func(*api.NodeDevice) bool) (Lack, bool) {
+func tooFewDevices(g *api.TaskGroup, n *api.Node, counts func(*api.NodeDevice) bool) (palapi.Lack, bool) {
 	var left map[*api.NodeDeviceResource]int
 	for _, t := range g.Tasks {
 		if t.Resources == nil {
@@ -278,11 +255,11 @@ func tooFewDevices(g *api.TaskGroup, n *api.Node, counts func(*api.NodeDevice) b
 				}
 			}
 			if need > 0 {
-				return Lack{Kind: LackDevice, Task: t.Name, Name: r.Name, Need: rewrite.GPUs(r)}, true
+				return palapi.Lack{Kind: LackDevice, Task: t.Name, Name: r.Name, Need: rewrite.GPUs(r)}, true
 			}
 		}
 	}
-	return Lack{}, false
+	return palapi.Lack{}, false
 }
 
 // countDevices returns, for each of the node's device groups, the number of instances for which the
@@ -301,7 +278,7 @@ func countDevices(n *api.Node, counts func(*api.NodeDevice) bool) map[*api.NodeD
 
 // tooFewCores returns a lack if the node has fewer reservable cores than one member requests (key
 // cores). A node that does not report its cores counts as having enough.
-func tooFewCores(g *api.TaskGroup, n *api.Node) (Lack, bool) {
+func tooFewCores(g *api.TaskGroup, n *api.Node) (palapi.Lack, bool) {
 	need := 0
 	for _, t := range g.Tasks {
 		if t.Resources != nil {
@@ -309,16 +286,16 @@ func tooFewCores(g *api.TaskGroup, n *api.Node) (Lack, bool) {
 		}
 	}
 	if need == 0 || n.NodeResources == nil || n.NodeResources.Cpu.TotalCpuCores == 0 || need <= len(n.NodeResources.Cpu.ReservableCpuCores) {
-		return Lack{}, false
+		return palapi.Lack{}, false
 	}
-	return Lack{Kind: LackResource, Name: "reservable cores", Need: need}, true
+	return palapi.Lack{Kind: LackResource, Name: "reservable cores", Need: need}, true
 }
 
 // keptPort returns a lack if the node's own configuration reserves a static port of the group.
-func keptPort(g *api.TaskGroup, n *api.Node) (Lack, bool) {
+func keptPort(g *api.TaskGroup, n *api.Node) (palapi.Lack, bool) {
 	kept := cluster.KeptPorts(n)
 	if kept == "" {
-		return Lack{}, false
+		return palapi.Lack{}, false
 	}
 	return firstPort(LackPort, staticPorts(g), func(port int) bool { return inPorts(kept, port) })
 }
@@ -340,16 +317,16 @@ func inPorts(list string, port int) bool {
 }
 
 // tooLittle returns a lack for the first resource of which there is less than needed.
-func tooLittle(kind LackKind, need, have pal.Resources) (Lack, bool) {
+func tooLittle(kind palapi.LackKind, need, have pal.Resources) (palapi.Lack, bool) {
 	for _, r := range []struct {
 		name       string
 		need, have int
 	}{{"MHz of CPU", need.CPU, have.CPU}, {"MB of memory", need.MemoryMB, have.MemoryMB}, {"MB of disk", need.DiskMB, have.DiskMB}} {
 		if r.need > r.have {
-			return Lack{Kind: kind, Name: r.name, Need: r.need}, true
+			return palapi.Lack{Kind: kind, Name: r.name, Need: r.need}, true
 		}
 	}
-	return Lack{}, false
+	return palapi.Lack{}, false
 }
 
 // meetsAll reports whether the device group meets the constraints.
@@ -359,7 +336,7 @@ func meetsAll(cs []*api.Constraint, d *api.NodeDeviceResource) bool {
 
 // fault returns what the nodes have instead of what a constraint demands; "" if l is not about a
 // constraint.
-func (v *View) fault(a gpuRequest, l Lack) string {
+func (v *View) fault(a gpuRequest, l palapi.Lack) string {
 	c := &api.Constraint{LTarget: l.Attribute, Operand: l.Operator, RTarget: l.Value}
 	switch l.Kind {
 	case LackConstraint:

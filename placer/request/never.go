@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -28,7 +29,7 @@ var passingFilters = []string{
 var knownOfGPUs = []string{"missing devices", "missing drivers", "missing compatible host volumes"}
 
 // NeverPlaced returns one reason that contains all of the obstacles.
-func NeverPlaced(found []Obstacle) reason.Reason {
+func NeverPlaced(found []palapi.Obstacle) reason.Reason {
 	r := reason.Reason{Kind: reason.Never}
 	for _, o := range found {
 		why := o.Reason()
@@ -45,14 +46,14 @@ const sameClass = "computed class ineligible"
 // Never returns what keeps groups of a job off every node that Nomad evaluated in a dry run of the
 // job as its author wrote it. Never leaves out groups for which some node lacks only free
 // resources. Never returns nil if every group can start later.
-func Never(author *api.Job, failed map[string]*api.AllocationMetric) (found []Obstacle) {
+func Never(author *api.Job, failed map[string]*api.AllocationMetric) (found []palapi.Obstacle) {
 	for _, name := range slices.Sorted(maps.Keys(failed)) {
 		g, m := author.LookupTaskGroup(name), failed[name]
 		if g == nil || m == nil || m.NodesExhausted > 0 || len(m.QuotaExhausted) > 0 || m.NodesFiltered < m.NodesEvaluated {
 			continue
 		}
 		if m.NodesEvaluated == 0 {
-			found = append(found, ofNomad(g, "no node is ready in its datacenters and node pool", Obstacle{}))
+			found = append(found, ofNomad(g, "no node is ready in its datacenters and node pool", palapi.Obstacle{}))
 			continue
 		}
 		found = append(found, filteredOn(g, m)...)
@@ -60,16 +61,16 @@ func Never(author *api.Job, failed map[string]*api.AllocationMetric) (found []Ob
 	return found
 }
 
-func ofNomad(g *api.TaskGroup, what string, o Obstacle) Obstacle {
+func ofNomad(g *api.TaskGroup, what string, o palapi.Obstacle) palapi.Obstacle {
 	o.Group = *g.Name
-	o.Lack = Lack{Kind: LackNomad, Name: what}
+	o.Lack = palapi.Lack{Kind: LackNomad, Name: what}
 	o.What = what
 	return o
 }
 
 // filteredOn returns why the scheduler filtered all nodes, or nil if some of its reasons can end by
 // themselves.
-func filteredOn(g *api.TaskGroup, m *api.AllocationMetric) (found []Obstacle) {
+func filteredOn(g *api.TaskGroup, m *api.AllocationMetric) (found []palapi.Obstacle) {
 	withGPUs, counts := rewrite.GPUsPerMember(g) > 0, map[string]int{}
 	for what, nodes := range m.ConstraintFiltered {
 		passes := func(filter string) bool { return strings.Contains(what, filter) }
@@ -88,11 +89,11 @@ func filteredOn(g *api.TaskGroup, m *api.AllocationMetric) (found []Obstacle) {
 		}
 	}
 	for what, nodes := range counts {
-		found = append(found, ofNomad(g, what, Obstacle{Nodes: nodes, Total: m.NodesEvaluated}))
+		found = append(found, ofNomad(g, what, palapi.Obstacle{Nodes: nodes, Total: m.NodesEvaluated}))
 	}
 	if len(found) == 0 {
-		found = append(found, ofNomad(g, "Nomad gives no reason", Obstacle{Nodes: m.NodesFiltered, Total: m.NodesEvaluated}))
+		found = append(found, ofNomad(g, "Nomad gives no reason", palapi.Obstacle{Nodes: m.NodesFiltered, Total: m.NodesEvaluated}))
 	}
-	slices.SortFunc(found, func(a, b Obstacle) int { return cmp.Or(b.Nodes-a.Nodes, cmp.Compare(a.What, b.What)) })
+	slices.SortFunc(found, func(a, b palapi.Obstacle) int { return cmp.Or(b.Nodes-a.Nodes, cmp.Compare(a.What, b.What)) })
 	return found
 }

@@ -12,65 +12,32 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
-	"github.com/nomad-pal/nomad-pal/pal/reason"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/constraint"
 	"github.com/nomad-pal/nomad-pal/placer/ledger"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Obstacle is a reason why a task group of a job cannot run on some nodes.
-type Obstacle struct {
-	Group string `json:"group"` // the task group that cannot run on the nodes
-	Lack
-	// What describes the obstacle.
-	What string `json:"what"`
-	// Nodes is how many nodes the obstacle excludes. If all nodes lack the same things, each
-	// obstacle counts all nodes. Otherwise, a node counts only for the thing that most nodes lack.
-	Nodes int `json:"nodes"`
-	// Total is the number of nodes with GPUs. If the obstacle is Nomad's message, Total is the
-	// number of nodes that Nomad evaluated. If a group without GPUs is too large, Total is the
-	// number of nodes in the group's datacenters and pool.
-	Total int `json:"total"`
-	// Fault says what the nodes have instead, if no node can ever meet a constraint.
-	Fault string `json:"fault,omitempty"`
-	// Now reports whether the obstacle can end by itself, when jobs end or nodes come back.
-	Now bool `json:"now,omitempty"`
-	// Away reports whether the nodes are only down, draining or not eligible, or have an unhealthy
-	// driver or device.
-	Away bool `json:"-"`
-}
-
-// Reason returns the obstacle as a reason.
-func (o Obstacle) Reason() reason.Reason {
-	r := reason.Reason{Kind: reason.Obstacle, Group: o.Group, Cause: o.What, Nodes: o.Nodes, Total: o.Total}
-	if o.Fault != "" {
-		r = r.Over(reason.Unread(o.Fault))
-	}
-	return r
-}
-
-func (o Obstacle) String() string { return o.Reason().String() }
-
 // Obstacles returns what keeps the job's groups with GPUs off nodes with GPUs. Within a group, the
 // obstacles are sorted by the number of nodes. If sparing is not "", the job does not use GPUs that
 // are outliers for this application class.
-func (v *View) Obstacles(job *api.Job, sparing pal.AppClass) []Obstacle {
+func (v *View) Obstacles(job *api.Job, sparing pal.AppClass) []palapi.Obstacle {
 	groups := groupsByNode(v.Ledger)
-	return eachAsk(job, func(author *api.Job, a gpuRequest) []Obstacle {
+	return eachAsk(job, func(author *api.Job, a gpuRequest) []palapi.Obstacle {
 		ports := staticPorts(a.group)
 		inUse := v.portsInUse(cluster.KeyOf(job), len(ports))
 		few := v.eligible(author, a).few
-		return v.count(a, func(i int) []Lack {
+		return v.count(a, func(i int) []palapi.Lack {
 			if lacks := v.lastingLacks(author, a, i, groups[i], few); len(lacks) > 0 {
 				return lacks
 			}
 			if l, is := v.passingLack(a, i, groups[i], sparing); is {
-				return []Lack{l}
+				return []palapi.Lack{l}
 			}
 			used := inUse[v.Nodes[i].ID]
 			if l, is := firstPort(LackFreePort, ports, func(port int) bool { return used[port] >= addresses(v.Nodes[i]) }); is {
-				return []Lack{l}
+				return []palapi.Lack{l}
 			}
 			return nil
 		})
@@ -79,8 +46,8 @@ func (v *View) Obstacles(job *api.Job, sparing pal.AppClass) []Obstacle {
 
 // LastingObstacles returns the obstacles that do not end when jobs end; nodes that are away also
 // count as obstacles. Equal requests share one pass over the nodes.
-func (v *View) LastingObstacles(job *api.Job) []Obstacle {
-	return eachAsk(job, func(author *api.Job, a gpuRequest) []Obstacle {
+func (v *View) LastingObstacles(job *api.Job) []palapi.Obstacle {
+	return eachAsk(job, func(author *api.Job, a gpuRequest) []palapi.Obstacle {
 		key := fmt.Sprintf("%s %d %+v", eligibilityKey(author, a), a.gpus, cluster.Need(a.group))
 		found, known := v.lasting[key]
 		if !known {
@@ -89,10 +56,10 @@ func (v *View) LastingObstacles(job *api.Job) []Obstacle {
 			}
 			groups := groupsByNode(v.Ledger)
 			few := v.eligible(author, a).few
-			found = v.count(a, func(i int) []Lack {
+			found = v.count(a, func(i int) []palapi.Lack {
 				lacks := v.lastingLacks(author, a, i, groups[i], few)
 				if why := cluster.NotReady(v.Nodes[i]); len(lacks) == 0 && why != "" {
-					return []Lack{{Kind: LackReady, Name: why}}
+					return []palapi.Lack{{Kind: LackReady, Name: why}}
 				}
 				return lacks
 			})
@@ -114,7 +81,7 @@ func groupsByNode(v *ledger.Ledger) [][]int {
 
 // eachAsk calls find for each group with GPUs of the job, as its author wrote it, and joins the
 // results.
-func eachAsk(job *api.Job, find func(author *api.Job, a gpuRequest) []Obstacle) (out []Obstacle) {
+func eachAsk(job *api.Job, find func(author *api.Job, a gpuRequest) []palapi.Obstacle) (out []palapi.Obstacle) {
 	author := rewrite.Author(job)
 	for _, g := range author.TaskGroups {
 		a, err := gpuRequestOf(g)
@@ -132,15 +99,15 @@ func eachAsk(job *api.Job, find func(author *api.Job, a gpuRequest) []Obstacle) 
 
 // count counts, for each lack, the nodes that it excludes. If all nodes share some lacks, count
 // returns only the shared lacks, each with the reason why no node can meet it.
-func (v *View) count(a gpuRequest, look func(node int) []Lack) (found []Obstacle) {
-	of, lacking := make([][]Lack, len(v.Nodes)), map[Lack]int{}
+func (v *View) count(a gpuRequest, look func(node int) []palapi.Lack) (found []palapi.Obstacle) {
+	of, lacking := make([][]palapi.Lack, len(v.Nodes)), map[palapi.Lack]int{}
 	for i := range v.Nodes {
 		of[i] = look(i)
 		for _, l := range of[i] {
 			lacking[l]++
 		}
 	}
-	counts := map[Lack]int{}
+	counts := map[palapi.Lack]int{}
 	for l, n := range lacking {
 		if n == len(v.Nodes) {
 			counts[l] = n
@@ -149,43 +116,43 @@ func (v *View) count(a gpuRequest, look func(node int) []Lack) (found []Obstacle
 	everywhere := len(counts) > 0
 	for _, lacks := range of {
 		if !everywhere && len(lacks) > 0 {
-			counts[slices.MaxFunc(lacks, func(x, y Lack) int { return lacking[x] - lacking[y] })]++ // the first, if several are equally frequent
+			counts[slices.MaxFunc(lacks, func(x, y palapi.Lack) int { return lacking[x] - lacking[y] })]++ // the first, if several are equally frequent
 		}
 	}
 	for l, nodes := range counts {
-		o := Obstacle{Lack: l, What: textOf(l), Nodes: nodes, Total: len(v.Nodes), Now: passes(l), Away: isAway(l)}
+		o := palapi.Obstacle{Lack: l, What: textOf(l), Nodes: nodes, Total: len(v.Nodes), Now: passes(l), Away: isAway(l)}
 		if everywhere {
 			o.Fault = v.fault(a, l)
 		}
 		found = append(found, o)
 	}
-	slices.SortFunc(found, func(a, b Obstacle) int { return cmp.Or(b.Nodes-a.Nodes, cmp.Compare(a.What, b.What)) })
+	slices.SortFunc(found, func(a, b palapi.Obstacle) int { return cmp.Or(b.Nodes-a.Nodes, cmp.Compare(a.What, b.What)) })
 	return found
 }
 
 // passingLack returns the first lack that keeps the request off a node now, but can end by itself.
-func (v *View) passingLack(a gpuRequest, i int, groups []int, sparing pal.AppClass) (Lack, bool) {
+func (v *View) passingLack(a gpuRequest, i int, groups []int, sparing pal.AppClass) (palapi.Lack, bool) {
 	if what := cluster.NotReady(v.Nodes[i]); what != "" {
-		return Lack{Kind: LackReady, Name: what}, true
+		return palapi.Lack{Kind: LackReady, Name: what}, true
 	}
 	if l, is := tooLittle(LackFree, cluster.Need(a.group), v.Cluster.Free(i)); is {
 		return l, true
 	}
 	if v.freeOn(a, groups, "") < a.gpus {
-		return Lack{Kind: LackFreeGPUs, Need: a.gpus}, true
+		return palapi.Lack{Kind: LackFreeGPUs, Need: a.gpus}, true
 	}
 	if sparing != "" && v.freeOn(a, groups, sparing) < a.gpus {
-		return Lack{Kind: LackFreeGPUs, Need: a.gpus, Threshold: v.opts.OutlierThreshold}, true
+		return palapi.Lack{Kind: LackFreeGPUs, Need: a.gpus, Threshold: v.opts.OutlierThreshold}, true
 	}
-	return Lack{}, false
+	return palapi.Lack{}, false
 }
 
 // lastingLacks returns everything that would keep the request off node i even if the node were
 // idle. Lacks that can end by themselves are included only if there are no others. few is
 // [eligibility.few].
-func (v *View) lastingLacks(job *api.Job, a gpuRequest, i int, groups []int, few *Lack) (lacks []Lack) {
+func (v *View) lastingLacks(job *api.Job, a gpuRequest, i int, groups []int, few *palapi.Lack) (lacks []palapi.Lack) {
 	n := v.Nodes[i]
-	add := func(l Lack) bool {
+	add := func(l palapi.Lack) bool {
 		lacks = append(lacks, l)
 		return true
 	}
@@ -197,7 +164,7 @@ func (v *View) lastingLacks(job *api.Job, a gpuRequest, i int, groups []int, few
 	if few != nil {
 		add(*few)
 	}
-	if slices.ContainsFunc(lacks, func(l Lack) bool { return !passes(l) }) {
+	if slices.ContainsFunc(lacks, func(l palapi.Lack) bool { return !passes(l) }) {
 		lacks = slices.DeleteFunc(lacks, passes)
 	}
 	return lacks
@@ -241,18 +208,18 @@ func (v *View) portsInUse(job cluster.JobKey, n int) map[string]map[int]int {
 }
 
 // firstPort returns a lack of the given kind for the first taken port, in the order of the labels.
-func firstPort(kind LackKind, ports map[string]int, taken func(port int) bool) (Lack, bool) {
+func firstPort(kind palapi.LackKind, ports map[string]int, taken func(port int) bool) (palapi.Lack, bool) {
 	for _, label := range slices.Sorted(maps.Keys(ports)) {
 		if taken(ports[label]) {
-			return Lack{Kind: kind, Name: label, Need: ports[label]}, true
+			return palapi.Lack{Kind: kind, Name: label, Need: ports[label]}, true
 		}
 	}
-	return Lack{}, false
+	return palapi.Lack{}, false
 }
 
 // missingGPUs returns what the node's device groups lack for the request; nil if one of the groups
 // serves the request and has enough GPUs.
-func (v *View) missingGPUs(a gpuRequest, groups []int) (lacks []Lack) {
+func (v *View) missingGPUs(a gpuRequest, groups []int) (lacks []palapi.Lack) {
 	most := 0
 	for _, gi := range groups {
 		if d := v.Devices[gi]; a.serves(d) {
@@ -263,11 +230,11 @@ func (v *View) missingGPUs(a gpuRequest, groups []int) (lacks []Lack) {
 	case most >= a.gpus:
 		return nil
 	case most > 0 && rewrite.AsksParts(a.group): // the placer gives a member all its parts on one GPU
-		return []Lack{{Kind: LackParts, Need: a.gpus, Have: most}}
+		return []palapi.Lack{{Kind: LackParts, Need: a.gpus, Have: most}}
 	case most > 0:
-		return []Lack{{Kind: LackGPUs, Need: a.gpus, Have: most}}
+		return []palapi.Lack{{Kind: LackGPUs, Need: a.gpus, Have: most}}
 	}
-	add := func(l Lack) {
+	add := func(l palapi.Lack) {
 		if !slices.Contains(lacks, l) {
 			lacks = append(lacks, l)
 		}
@@ -275,7 +242,7 @@ func (v *View) missingGPUs(a gpuRequest, groups []int) (lacks []Lack) {
 	for _, r := range a.requests {
 		named := slices.DeleteFunc(slices.Clone(groups), func(gi int) bool { return !requestMatches(r.Name, v.Devices[gi]) })
 		if len(named) == 0 {
-			add(Lack{Kind: LackDevice, Name: r.Name})
+			add(palapi.Lack{Kind: LackDevice, Name: r.Name})
 		}
 		for _, c := range r.Constraints {
 			if len(named) > 0 && !slices.ContainsFunc(named, func(gi int) bool { return constraint.DeviceMeets(c, v.Devices[gi]) }) {
@@ -293,7 +260,7 @@ func (v *View) missingGPUs(a gpuRequest, groups []int) (lacks []Lack) {
 		}
 	}
 	if len(lacks) == 0 {
-		add(Lack{Kind: LackDevice, Name: a.requests[0].Name})
+		add(palapi.Lack{Kind: LackDevice, Name: a.requests[0].Name})
 	}
 	return lacks
 }

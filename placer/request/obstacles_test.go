@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/cluster/clustertest"
 )
@@ -92,7 +93,7 @@ func TestObstacles(t *testing.T) {
 // lasting checks that the lasting obstacles are those that do not disappear when jobs end.
 func lasting(t *testing.T, v *View, job *api.Job) {
 	t.Helper()
-	all := slices.DeleteFunc(v.Obstacles(job, ""), func(o Obstacle) bool { return o.Now && !o.Away })
+	all := slices.DeleteFunc(v.Obstacles(job, ""), func(o palapi.Obstacle) bool { return o.Now && !o.Away })
 	if d := cmp.Diff(all, v.LastingObstacles(job), cmpopts.EquateEmpty()); d != "" {
 		t.Error(d)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/ledger"
 )
@@ -41,7 +42,7 @@ type View struct {
 	// eligibility caches, by [eligibilityKey], which device groups may serve a request.
 	eligibility map[string]eligibility
 	// lasting caches the lasting obstacles of requests.
-	lasting map[string][]Obstacle
+	lasting map[string][]palapi.Obstacle
 	// avoiding caches the preferences that [View.Avoid] makes. A key consists of the nodes to avoid
 	// and the eligible device groups. The cache must return the same slices each time, because the
 	// queue compares gangs by the identity of their slices.
@@ -57,7 +58,7 @@ func NewView(s *cluster.State, o Options, without ...cluster.JobKey) (*View, err
 	if err != nil {
 		return nil, err
 	}
-	return &View{Ledger: l, opts: o, eligibility: map[string]eligibility{}, lasting: map[string][]Obstacle{}, avoiding: map[string][][]bool{}}, nil
+	return &View{Ledger: l, opts: o, eligibility: map[string]eligibility{}, lasting: map[string][]palapi.Obstacle{}, avoiding: map[string][][]bool{}}, nil
 }
 
 // Update calls [ledger.Ledger.Update], and drops cached results that are no longer valid.

@@ -19,8 +19,8 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
@@ -125,12 +125,12 @@ func TestChangeLosesNothing(t *testing.T) {
 			for who := range changers {
 				v := connect(t, server, fmt.Sprint("changer-", who)).Quarantine()
 				wg.Go(func() {
-					var is Value[map[string]failure.Quarantine]
+					var is Value[map[string]palapi.Quarantine]
 					for i := range changes {
 						gpu, err := fmt.Sprint(who, "-", i), errors.New("not yet")
 						for err != nil {
-							is, err = v.Change(t.Context(), is, func(is Value[map[string]failure.Quarantine]) (map[string]failure.Quarantine, error) {
-								to := map[string]failure.Quarantine{gpu: {Strikes: 1}}
+							is, err = v.Change(t.Context(), is, func(is Value[map[string]palapi.Quarantine]) (map[string]palapi.Quarantine, error) {
+								to := map[string]palapi.Quarantine{gpu: {Strikes: 1}}
 								maps.Copy(to, is.Of)
 								return to, nil
 							})

@@ -17,8 +17,8 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/measured"
 )
@@ -131,13 +131,13 @@ func shrinkRuns(shard *[]queue.RunTimes) bool {
 // Failures contains the stored failures, oldest first. Failures also contains Nomad's index of the
 // last failure that was dropped.
 type Failures struct {
-	Kept    []failure.Failure
+	Kept    []palapi.Failure
 	Dropped uint64
 }
 
 // Failures returns the variable with the newest failures.
 func (s Store) Failures() Variable[Failures] {
-	kept := asJSON[[]failure.Failure]("json", nil)
+	kept := asJSON[[]palapi.Failure]("json", nil)
 	return Variable[Failures]{FailuresPath, s.nomad, codec[Failures]{
 		encode: func(f Failures) (items, error) {
 			is, err := kept.encode(f.Kept)
@@ -157,8 +157,8 @@ func (s Store) Failures() Variable[Failures] {
 
 // Quarantine returns the variable with the quarantines of GPUs, by GPU id. The variable contains
 // the GPUs that are or were in quarantine.
-func (s Store) Quarantine() Variable[map[string]failure.Quarantine] {
-	return Variable[map[string]failure.Quarantine]{"nomad-pal/quarantine", s.nomad, asJSON[map[string]failure.Quarantine]("json", nil)}
+func (s Store) Quarantine() Variable[map[string]palapi.Quarantine] {
+	return Variable[map[string]palapi.Quarantine]{"nomad-pal/quarantine", s.nomad, asJSON[map[string]palapi.Quarantine]("json", nil)}
 }
 
 // Controls returns the variables with the orders that users have given about jobs, such as holds

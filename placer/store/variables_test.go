@@ -24,8 +24,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 )
 
@@ -192,13 +192,13 @@ func TestRoundTrip(t *testing.T) {
 			same(t, s.Decision(k), r)
 		},
 		"failures": func(t *rapid.T, s Store) {
-			same(t, s.Failures(), Failures{rapid.SliceOfN(rapid.Custom(func(t *rapid.T) failure.Failure {
-				return failure.Failure{At: at.Draw(t, "at"), Index: rapid.Uint64().Draw(t, "index"), Job: text.Draw(t, "job"), GPUs: rapid.SliceOfN(text, 0, 8).Draw(t, "gpus"), Reason: text.Draw(t, "reason")}
+			same(t, s.Failures(), Failures{rapid.SliceOfN(rapid.Custom(func(t *rapid.T) palapi.Failure {
+				return palapi.Failure{At: at.Draw(t, "at"), Index: rapid.Uint64().Draw(t, "index"), Job: text.Draw(t, "job"), GPUs: rapid.SliceOfN(text, 0, 8).Draw(t, "gpus"), Reason: text.Draw(t, "reason")}
 			}), 0, 20).Draw(t, "failures"), rapid.Uint64().Draw(t, "dropped")})
 		},
 		"quarantine": func(t *rapid.T, s Store) {
-			same(t, s.Quarantine(), rapid.MapOfN(text, rapid.Custom(func(t *rapid.T) failure.Quarantine {
-				return failure.Quarantine{Until: at.Draw(t, "until"), Strikes: rapid.Int().Draw(t, "strikes"), Reason: text.Draw(t, "reason"), ByJobs: rapid.Bool().Draw(t, "by jobs")}
+			same(t, s.Quarantine(), rapid.MapOfN(text, rapid.Custom(func(t *rapid.T) palapi.Quarantine {
+				return palapi.Quarantine{Until: at.Draw(t, "until"), Strikes: rapid.Int().Draw(t, "strikes"), Reason: text.Draw(t, "reason"), ByJobs: rapid.Bool().Draw(t, "by jobs")}
 			}), 0, 20).Draw(t, "quarantine"))
 		},
 		"heartbeat": func(t *rapid.T, s Store) {

@@ -9,14 +9,14 @@ import (
 	"errors"
 	"os"
 
-	"github.com/nomad-pal/nomad-pal/placer/accounting"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/research/baselines"
 	"github.com/nomad-pal/nomad-pal/research/published"
 	"github.com/nomad-pal/nomad-pal/sim/simulate"
 )
 
 func command() simulate.Command {
-	return simulate.Command{ReadTrace: published.ReadFile, Policies: baselines.More(), Past: func(string) ([]accounting.Run, error) {
+	return simulate.Command{ReadTrace: published.ReadFile, Policies: baselines.More(), Past: func(string) ([]palapi.Run, error) {
 		return nil, errors.New("this program asks no agent; use nomad-pal simulate -from-history")
 	}}
 }

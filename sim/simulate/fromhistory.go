@@ -13,14 +13,14 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
-	"github.com/nomad-pal/nomad-pal/placer/accounting"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/sim"
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
 // ofRuns turns the runs of the agent's history into a trace for a cluster.
-func ofRuns(runs []accounting.Run, c *pal.Cluster) trace.Trace {
+func ofRuns(runs []palapi.Run, c *pal.Cluster) trace.Trace {
 	t := trace.Trace{Name: "the agent's history", Begin: trace.Epoch}
 	fits := map[[2]int]bool{} // cache: whether a gang with this number of GPUs, and of GPUs per member, fits
 	for _, r := range runs {
@@ -47,7 +47,7 @@ func ofRuns(runs []accounting.Run, c *pal.Cluster) trace.Trace {
 
 // jobOf turns a run into a job. The job's work is the duration of the run, divided by the predicted
 // slowdown on its GPUs.
-func jobOf(r accounting.Run) trace.Job {
+func jobOf(r palapi.Run) trace.Job {
 	class := pal.ClassA
 	if c, err := pal.ParseAppClass(r.Class); err == nil {
 		class = c
@@ -63,7 +63,7 @@ func jobOf(r accounting.Run) trace.Job {
 
 // ranFor returns how long all members of an ended run ran together. Waits before the first start
 // and after stops do not count.
-func ranFor(r accounting.Run) time.Duration {
+func ranFor(r palapi.Run) time.Duration {
 	if r.Took > 0 {
 		return time.Duration(r.Took)
 	}
@@ -75,13 +75,13 @@ func ranFor(r accounting.Run) time.Duration {
 }
 
 // whyNot returns why a run is left out of the trace; "" if the run is in the trace.
-func whyNot(r accounting.Run, j trace.Job) string {
+func whyNot(r palapi.Run, j trace.Job) string {
 	switch {
-	case r.State == accounting.Pending:
+	case r.State == palapi.RunPending:
 		return "still waiting"
-	case r.State == accounting.Running:
+	case r.State == palapi.RunRunning:
 		return "still running"
-	case r.State == accounting.Unknown || r.Ended.IsZero():
+	case r.State == palapi.RunUnknown || r.Ended.IsZero():
 		return "no end"
 	case r.GPUs < 1:
 		return "no GPU"

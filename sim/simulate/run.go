@@ -17,14 +17,14 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
-	"github.com/nomad-pal/nomad-pal/placer/accounting"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/sim"
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
 // PastRuns asks the agent for the runs in its history since a time. The time is a text such as 30d
 // or 2026-11-01; "" means no limit.
-type PastRuns func(since string) ([]accounting.Run, error)
+type PastRuns func(since string) ([]palapi.Run, error)
 
 // Command is the command simulate. Programs differ in its fields.
 type Command struct {

@@ -22,8 +22,8 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
-	"github.com/nomad-pal/nomad-pal/placer/accounting"
 	"github.com/nomad-pal/nomad-pal/placer/agent"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/sim"
 	"github.com/nomad-pal/nomad-pal/sim/trace"
@@ -408,9 +408,9 @@ func TestFromHistory(t *testing.T) {
 	defer server.Close()
 	t.Setenv("NOMAD_ADDR", server.URL)
 	at := func(minutes int) time.Time { return time.UnixMilli(1e12).Add(time.Duration(minutes) * time.Minute) }
-	span := func(minutes int) accounting.Seconds { return accounting.Seconds(time.Duration(minutes) * time.Minute) }
-	run := func(job string, gpus, member, submitted, minutes int) accounting.Run {
-		return accounting.Run{Namespace: "default", Job: job, Class: "B", GPUs: gpus, MemberGPUs: member, State: accounting.Complete,
+	span := func(minutes int) palapi.Seconds { return palapi.Seconds(time.Duration(minutes) * time.Minute) }
+	run := func(job string, gpus, member, submitted, minutes int) palapi.Run {
+		return palapi.Run{Namespace: "default", Job: job, Class: "B", GPUs: gpus, MemberGPUs: member, State: palapi.RunComplete,
 			Submitted: at(submitted), Started: at(submitted), Ended: at(submitted + minutes)}
 	}
 	// It waited 5 and 20 minutes, 5 minutes for its other members, and ran for 60 at slowdown
@@ -418,18 +418,18 @@ func TestFromHistory(t *testing.T) {
 	train := run("train", 2, 2, 0, 90)
 	train.Started, train.Whole, train.Waited, train.Predicted = at(5), at(10), span(25), 1.5
 	whole := run("whole", 1, 1, 1000, 90)
-	whole.Took, whole.State, whole.Preemptible, whole.Family = span(30), accounting.Failed, true, "parent"
+	whole.Took, whole.State, whole.Preemptible, whole.Family = span(30), palapi.RunFailed, true, "parent"
 	waits, runs, gone, never := run("waits", 1, 1, 0, 1), run("runs", 1, 1, 0, 1), run("gone", 1, 1, 0, 1), run("never", 1, 1, 0, 1)
-	waits.State, waits.Started, waits.Ended = accounting.Pending, time.Time{}, time.Time{}
-	runs.State, runs.Ended = accounting.Running, time.Time{}
-	gone.State, never.State, never.Started = accounting.Unknown, accounting.Stopped, time.Time{}
+	waits.State, waits.Started, waits.Ended = palapi.RunPending, time.Time{}, time.Time{}
+	runs.State, runs.Ended = palapi.RunRunning, time.Time{}
+	gone.State, never.State, never.Started = palapi.RunUnknown, palapi.RunStopped, time.Time{}
 	mig, part := run("mig", 1, 1, 0, 90), run("part", 2, 2, 0, 90)
 	mig.Model, part.Model, train.Model = "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "Tesla T4-SHARED", "Tesla T4"
-	past := func(since string) ([]accounting.Run, error) {
+	past := func(since string) ([]palapi.Run, error) {
 		if since != "30d" {
 			t.Errorf("asked for runs from %q", since)
 		}
-		return []accounting.Run{whole, train, waits, runs, gone, never, run("no GPU", 0, 0, 0, 1), run("short", 1, 1, 0, 0), run("all", 4, 0, 2000, 1), run("wide", 4, 4, 0, 1), mig, part}, nil
+		return []palapi.Run{whole, train, waits, runs, gone, never, run("no GPU", 0, 0, 0, 1), run("short", 1, 1, 0, 0), run("all", 4, 0, 2000, 1), run("wide", 4, 4, 0, 1), mig, part}, nil
 	}
 	out, _ := simulatePast(t, 0, past, "-from-history", "-since", "30d", "-json")
 	var got struct {
@@ -456,11 +456,11 @@ func TestFromHistory(t *testing.T) {
 	if j := jobOf(whole); !j.Preemptible || j.Name != "parent" || j.Tenant != "default" {
 		t.Errorf("a preemptible one is %+v", j)
 	}
-	away := func(string) ([]accounting.Run, error) { return nil, errors.New("no agent answers") }
+	away := func(string) ([]palapi.Run, error) { return nil, errors.New("no agent answers") }
 	if _, said := simulatePast(t, 1, away, "-from-history"); said != "simulate: no agent answers\n" {
 		t.Errorf("without an agent: %s", said)
 	}
-	none := func(string) ([]accounting.Run, error) { return nil, nil }
+	none := func(string) ([]palapi.Run, error) { return nil, nil }
 	if _, said := simulatePast(t, 1, none, "-from-history"); !strings.Contains(said, `trace "the agent's history" has no job that can be simulated`) {
 		t.Errorf("without runs: %s", said)
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
-	"github.com/nomad-pal/nomad-pal/placer/accounting"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 )
 
 // TestWindows: a nightly window on the only node delays a job of an hour that arrives half an
@@ -80,7 +80,7 @@ func TestHistoryBegins(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := time.Date(2026, time.November, 22, 2, 30, 0, 0, time.UTC)
-	runs := []accounting.Run{{Job: "j", Submitted: at, Started: at.Add(time.Minute), Ended: at.Add(time.Hour), GPUs: 1, MemberGPUs: 1, State: accounting.Complete}}
+	runs := []palapi.Run{{Job: "j", Submitted: at, Started: at.Add(time.Minute), Ended: at.Add(time.Hour), GPUs: 1, MemberGPUs: 1, State: palapi.RunComplete}}
 	if got := ofRuns(runs, c); len(got.Jobs) != 1 || !got.Begin.Equal(at) {
 		t.Errorf("%d jobs from %v, want 1 from %v", len(got.Jobs), got.Begin, at)
 	}

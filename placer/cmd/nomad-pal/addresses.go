@@ -12,8 +12,8 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 // addressesShown is the maximum number of members whose addresses are printed.
@@ -21,7 +21,7 @@ const addressesShown = 16
 
 // printAddresses prints the addresses of running members, if the job has ports. printAddresses
 // leaves out members whose addresses Nomad does not report.
-func printAddresses(b *base, a *answers, e *query.Explanation) {
+func printAddresses(b *base, a *answers, e *palapi.Explanation) {
 	job, err := a.nomad.Job(b.ctx, cluster.JobKey{Namespace: e.Namespace, ID: e.Job})
 	if err != nil || job == nil || !slices.ContainsFunc(job.TaskGroups, func(g *api.TaskGroup) bool { return len(g.Networks) > 0 }) {
 		return

@@ -22,13 +22,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/nearest"
 	"github.com/nomad-pal/nomad-pal/internal/version"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
-	"github.com/nomad-pal/nomad-pal/placer/agent"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
-	"github.com/nomad-pal/nomad-pal/placer/ledger"
-	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
-	"github.com/nomad-pal/nomad-pal/placer/query"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
@@ -53,7 +50,7 @@ type answers struct {
 	address, told string
 	// note describes what is missing from the answers, or is "" if nothing is missing.
 	note     string
-	activity heartbeat.Activity
+	activity palapi.Activity
 }
 
 // noAgent is the error for a missing agent or, if refused is set, for an agent that cannot serve
@@ -106,7 +103,7 @@ func (a *answers) findPublished(now time.Time) error {
 		return noAgent{looked: "NOMAD_PAL_ADDR is not set, and " + fmt.Sprintf(looked, args...), next: next}
 	}
 	const start, set = "start one (nomad-pal agent), or set NOMAD_PAL_ADDR", "set NOMAD_PAL_ADDR"
-	a.told = fmt.Sprintf("published in Nomad %s by agent %s", query.Ago(is.Beaten, now), is.Agent)
+	a.told = fmt.Sprintf("published in Nomad %s by agent %s", palapi.Ago(is.Beaten, now), is.Agent)
 	switch a.address = is.Address; {
 	case is.Agent == "" && is.Unknown != "" && a.b.config().SecretID == "":
 		return missing("set NOMAD_TOKEN, or NOMAD_PAL_ADDR", "without a token, the address that an agent publishes in Nomad cannot be read")
@@ -121,7 +118,7 @@ func (a *answers) findPublished(now time.Time) error {
 		}
 		return missing(start, "no agent has published its address in Nomad")
 	case !heartbeat.Fresh(is, now):
-		return missing("wait a minute if another agent stands by; otherwise start one (nomad-pal agent), or set NOMAD_PAL_ADDR", "agent %s, at %s, was last seen %s", is.Agent, cmp.Or(is.Address, "no address"), query.Ago(is.Beaten, now))
+		return missing("wait a minute if another agent stands by; otherwise start one (nomad-pal agent), or set NOMAD_PAL_ADDR", "agent %s, at %s, was last seen %s", is.Agent, cmp.Or(is.Address, "no address"), palapi.Ago(is.Beaten, now))
 	case is.Address == "":
 		return missing("set http { advertise } in the agent's configuration, or set NOMAD_PAL_ADDR", "agent %s publishes no address", is.Agent)
 	case onlyThere(is):
@@ -132,9 +129,9 @@ func (a *answers) findPublished(now time.Time) error {
 }
 
 // onlyThere reports whether only another machine can reach the agent's address.
-func onlyThere(is heartbeat.Activity) bool {
+func onlyThere(is palapi.Activity) bool {
 	host, _ := os.Hostname() // if the host name is unknown, no agent counts as local
-	return agent.Loopback(is.Address) && is.Host() != host
+	return palapi.Loopback(is.Address) && is.Host() != host
 }
 
 // fails returns the error for an address at which no agent can be asked. told is where the command
@@ -147,7 +144,7 @@ func fails(address, told, next string, err error) error {
 // that an agent named the address, and not the user.
 func (b *base) protected(address, told string, published bool) error {
 	cfg := b.config()
-	err := agent.Unprotected(address, published, cfg.TLSConfig)
+	err := palapi.Unprotected(address, published, cfg.TLSConfig)
 	switch {
 	case err == nil || b.tokenPlain || cfg.SecretID == "" && cfg.HttpAuth == nil:
 		return nil
@@ -166,7 +163,7 @@ func (a *answers) redirected(r *http.Request, via []*http.Request) error {
 	switch {
 	case len(via) > 2:
 		return fails(address, told, "set http { advertise } of each agent to the agent's own address", errors.New("the agents redirect to each other"))
-	case agent.Loopback(address) && !agent.Loopback(a.address):
+	case palapi.Loopback(address) && !palapi.Loopback(a.address):
 		return fails(address, told, "set http { bind_address } in the active agent's configuration", errors.New("the active agent listens only on its own machine"))
 	}
 	if err := a.b.protected(address, told, true); err != nil {
@@ -211,7 +208,7 @@ func (a *answers) connect() error {
 
 // hear asks the agent whether a placer is active, and records the answer in a.activity.
 func (a *answers) hear(within time.Duration) error {
-	is := heartbeat.Activity{}
+	is := palapi.Activity{}
 	if err := a.within(within, "/v1/agent", nil, &is); err != nil {
 		return err
 	}
@@ -303,7 +300,7 @@ func (r refusal) Error() string { return r.text }
 func (r refusal) Unwrap() error { return r.cause }
 
 // Jobs returns all jobs with GPUs that have not ended.
-func (a *answers) Jobs() (jobs []model.JobStatus, err error) {
+func (a *answers) Jobs() (jobs []palapi.JobStatus, err error) {
 	return jobs, a.get("/v1/queue", nil, &jobs)
 }
 
@@ -312,11 +309,11 @@ func (a *answers) Tenants() (tenants []queue.TenantUse, err error) {
 	return tenants, a.get("/v1/tenants", nil, &tenants)
 }
 
-func (a *answers) GPUs() (gpus []query.GPU, err error) { return a.SomeGPUs(query.GPUFilter{}, false) }
+func (a *answers) GPUs() (gpus []palapi.GPU, err error) { return a.SomeGPUs(palapi.GPUFilter{}, false) }
 
 // SomeGPUs returns the GPUs of f.Nodes that f.Job holds. An empty f.Nodes or f.Job selects all.
 // SomeGPUs ignores the other conditions of the filter. live adds the current load of the GPUs.
-func (a *answers) SomeGPUs(f query.GPUFilter, live bool) (gpus []query.GPU, err error) {
+func (a *answers) SomeGPUs(f palapi.GPUFilter, live bool) (gpus []palapi.GPU, err error) {
 	q := url.Values{"node": f.Nodes}
 	if f.Job != "" {
 		q.Set("job", f.Job)
@@ -328,7 +325,7 @@ func (a *answers) SomeGPUs(f query.GPUFilter, live bool) (gpus []query.GPU, err 
 }
 
 // Models returns the measured speeds of the GPU models.
-func (a *answers) Models() (speeds []ledger.ModelSpeed, err error) {
+func (a *answers) Models() (speeds []palapi.ModelSpeed, err error) {
 	return speeds, a.get("/v1/models", nil, &speeds)
 }
 
@@ -352,7 +349,7 @@ func (a *answers) Warnings() []string {
 
 // health returns the health of the agent that was asked. With active=true in q, health returns the
 // health of the active agent.
-func (a *answers) health(q url.Values) (h agent.Health, err error) {
+func (a *answers) health(q url.Values) (h palapi.Health, err error) {
 	err = a.get("/v1/health", q, &h)
 	if unexpected, ok := errors.AsType[api.UnexpectedResponseError](err); ok && unexpected.StatusCode() == http.StatusServiceUnavailable {
 		err = json.Unmarshal([]byte(unexpected.Body()), &h) // an agent in trouble also describes its health in the body
@@ -360,16 +357,16 @@ func (a *answers) health(q url.Values) (h agent.Health, err error) {
 	return h, err
 }
 
-func (a *answers) Explain(k cluster.JobKey) (*query.Explanation, error) {
-	e := &query.Explanation{}
+func (a *answers) Explain(k cluster.JobKey) (*palapi.Explanation, error) {
+	e := &palapi.Explanation{}
 	return e, a.get("/v1/job/"+url.PathEscape(k.ID)+"/explain", url.Values{"namespace": {k.Namespace}}, e)
 }
 
 // Plan explains what would happen to a job that nomad-pal run registers.
-func (a *answers) Plan(job *api.Job) (*query.Explanation, error) {
+func (a *answers) Plan(job *api.Job) (*palapi.Explanation, error) {
 	ctx, cancel := context.WithTimeout(a.b.ctx, askTimeout)
 	defer cancel()
-	e := &query.Explanation{}
+	e := &palapi.Explanation{}
 	w := (&api.WriteOptions{Namespace: *job.Namespace}).WithContext(ctx)
 	_, err := a.agent.Raw().Write("/v1/plan", map[string]any{"Job": job}, e, w)
 	return e, a.plain(err)
@@ -422,7 +419,7 @@ func aclDisabled(self *api.ACLToken, err error) bool {
 }
 
 // idleSentence describes since when no placer has been active.
-func idleSentence(a heartbeat.Activity, now time.Time) string {
+func idleSentence(a palapi.Activity, now time.Time) string {
 	const nothing = ": until a placer is active, no job with a gate starts"
 	switch {
 	case a.Since.IsZero() && a.Trouble != "":
@@ -430,20 +427,20 @@ func idleSentence(a heartbeat.Activity, now time.Time) string {
 	case a.Since.IsZero():
 		return "No placer has been active yet" + nothing + " (nomad-pal agent)."
 	case a.Trouble != "":
-		return fmt.Sprintf("No placer has been active since %s%s. The agent %s: %s.", query.When(a.Since, now), nothing, a.Agent, a.Trouble)
+		return fmt.Sprintf("No placer has been active since %s%s. The agent %s: %s.", palapi.When(a.Since, now), nothing, a.Agent, a.Trouble)
 	}
-	return fmt.Sprintf("No placer has been active since %s%s. The last was %s.", query.When(a.Since, now), nothing, cmp.Or(a.Agent, "unknown"))
+	return fmt.Sprintf("No placer has been active since %s%s. The last was %s.", palapi.When(a.Since, now), nothing, cmp.Or(a.Agent, "unknown"))
 }
 
 // workSentence names the active agent.
-func workSentence(a heartbeat.Activity, now time.Time) string {
+func workSentence(a palapi.Activity, now time.Time) string {
 	switch {
 	case a.Unknown != "":
 		return "not known: " + a.Unknown
 	case a.Idle():
 		return idleSentence(a, now)
 	}
-	return fmt.Sprintf("active since %s: %s, %s", query.When(a.Since, now), a.Agent, a.Version)
+	return fmt.Sprintf("active since %s: %s, %s", palapi.When(a.Since, now), a.Agent, a.Version)
 }
 
 // pause waits for the duration d, or until ctx ends.

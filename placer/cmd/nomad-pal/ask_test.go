@@ -28,8 +28,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/testlog"
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/agent"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
-	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/store"
@@ -131,7 +131,7 @@ func (c *testCluster) client(token string) *nomad.Client {
 	return client
 }
 
-func (c *testCluster) activity(token string) heartbeat.Activity {
+func (c *testCluster) activity(token string) palapi.Activity {
 	c.t.Helper()
 	a, err := heartbeat.ReadActivity(c.t.Context(), c.client(token), time.Now())
 	if err != nil {
@@ -210,7 +210,7 @@ func TestNoPlacer(t *testing.T) {
 	c.runs(job, "train")
 	// A proxy between the agent and the commands answers with this state of the
 	// placer.
-	says := heartbeat.Activity{Agent: "gone", Since: time.Now().Add(-3 * time.Hour), Trouble: "it hangs"}
+	says := palapi.Activity{Agent: "gone", Since: time.Now().Add(-3 * time.Hour), Trouble: "it hangs"}
 	between := c.between(url, "/v1/agent", func(w http.ResponseWriter) { _ = json.NewEncoder(w).Encode(says) })
 	t.Setenv("NOMAD_PAL_ADDR", between)
 	for _, args := range [][]string{{"explain", "train"}, {"queue"}, {"queue", "-json"}, {"status"}, {"gpus"}, {"plan", c.job("default", "more", 2)}, {"events"}} {
@@ -277,7 +277,7 @@ func TestCommandsAskTheAgent(t *testing.T) {
 	plan := c.job("research", "wants", 4)
 	for args, want := range map[string]string{
 		"status":                    "8: 4 allocated, 4 free",
-		"gpus":                      model.Unseen,
+		"gpus":                      palapi.Unseen,
 		"queue":                     "No job waits",
 		"plan -verbose " + plan:     "4 free of 8",
 		"status -json":              `"free": 4`,

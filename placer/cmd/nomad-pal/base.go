@@ -20,8 +20,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/internal/nearest"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
-	"github.com/nomad-pal/nomad-pal/placer/query"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
@@ -128,7 +128,7 @@ func (b *base) parse(fs *flag.FlagSet, args []string, want int) (rest []string, 
 	}
 	ended := fs.NArg() < len(args) && args[len(args)-fs.NArg()-1] == "--" // all other arguments are names, even those with a dash
 	if i := slices.IndexFunc(fs.Args(), isOption); i > 0 && want != anyWords && !ended {
-		return refuse("options go before arguments: nomad-pal %s %s", fs.Name(), strings.Join(each(slices.Concat(args[:len(args)-fs.NArg()], fs.Args()[i:], fs.Args()[:i]), query.ShellQuoted), " "))
+		return refuse("options go before arguments: nomad-pal %s %s", fs.Name(), strings.Join(each(slices.Concat(args[:len(args)-fs.NArg()], fs.Args()[i:], fs.Args()[:i]), palapi.ShellQuoted), " "))
 	}
 	if want >= 0 && fs.NArg() != want {
 		one := ""

@@ -11,8 +11,8 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -109,7 +109,7 @@ func givenUp(b *base) (ids []string) {
 	}
 	jobs, err := a.Jobs()
 	for _, j := range jobs {
-		if err == nil && j.Namespace == b.namespace && j.State == gang.Failed {
+		if err == nil && j.Namespace == b.namespace && j.State == palapi.Failed {
 			ids = append(ids, j.Job)
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal/classify"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
@@ -109,7 +109,7 @@ func watchGPUs(b *base, client *nomad.Client, k cluster.JobKey, length time.Dura
 			out.GPUs = slices.Sorted(maps.Keys(seen))
 			return readings, nil
 		}
-		fmt.Fprintf(b.io.err, "%s, %s left\n", counted(len(readings), "reading"), model.ShortDuration(time.Until(end).Round(time.Second)))
+		fmt.Fprintf(b.io.err, "%s, %s left\n", counted(len(readings), "reading"), palapi.ShortDuration(time.Until(end).Round(time.Second)))
 		select {
 		case <-tick.C:
 		case <-b.ctx.Done():

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/internal/version"
 	"github.com/nomad-pal/nomad-pal/placer/agent"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -55,33 +56,33 @@ func runDoctor(b *base, args []string) int {
 	if len(config) > 0 {
 		checks = append(checks, checkConfig(b, config))
 	}
-	failed := slices.ContainsFunc(checks, func(k query.Check) bool { return k.Verdict == query.Fail })
+	failed := slices.ContainsFunc(checks, func(k palapi.Check) bool { return k.Verdict == palapi.Fail })
 	return cmp.Or(b.show(checks, func() { printChecks(b, checks) }), map[bool]int{true: exitUnwell}[failed])
 }
 
-func printChecks(b *base, checks []query.Check) {
-	styles := map[query.Verdict]style{query.OK: green, query.Warn: yellow, query.Fail: red}
-	count := map[query.Verdict]int{}
+func printChecks(b *base, checks []palapi.Check) {
+	styles := map[palapi.Verdict]style{palapi.OK: green, palapi.Warn: yellow, palapi.Fail: red}
+	count := map[palapi.Verdict]int{}
 	for _, k := range checks {
 		count[k.Verdict]++
 		mark := paint(styles[k.Verdict], string(k.Verdict)) + strings.Repeat(" ", 6-len(k.Verdict))
 		b.sayAfter(mark, plain, k.Name+": "+oneLine(k.Found))
-		if k.Next != "" && k.Verdict != query.OK {
+		if k.Next != "" && k.Verdict != palapi.OK {
 			b.sayAfter("      → ", plain, oneLine(k.Next))
 		}
 	}
 	b.write("\n")
-	b.say(plain, fmt.Sprintf("Checked: %d OK, %d WARN, %d FAIL.", count[query.OK], count[query.Warn], count[query.Fail]))
+	b.say(plain, fmt.Sprintf("Checked: %d OK, %d WARN, %d FAIL.", count[palapi.OK], count[palapi.Warn], count[palapi.Fail]))
 }
 
 // checks runs the checks; only the first one if Nomad does not answer.
-func checks(b *base) []query.Check {
+func checks(b *base) []palapi.Check {
 	client, err := b.client()
 	if err != nil {
-		return []query.Check{query.ChecksFailed(err)}
+		return []palapi.Check{query.ChecksFailed(err)}
 	}
-	checks := []query.Check{checkReach(client)}
-	if checks[0].Verdict == query.Fail {
+	checks := []palapi.Check{checkReach(client)}
+	if checks[0].Verdict == palapi.Fail {
 		return checks
 	}
 	checks = append(checks, checkToken(b, client), checkAgent(b, client))
@@ -110,114 +111,114 @@ const jobsChecked = 500
 
 // checkPastNomad names the jobs that can use GPUs past Nomad. The agent knows only jobs with device
 // blocks, so doctor reads the jobs itself. Runs of one template are alike.
-func checkPastNomad(b *base, client *nomad.Client) []query.Check {
+func checkPastNomad(b *base, client *nomad.Client) []palapi.Check {
 	all, _, err := client.API().Jobs().List((&api.QueryOptions{Namespace: api.AllNamespacesNamespace}).WithContext(b.ctx))
 	if err != nil {
 		return nil // checkToken says what the token may not do
 	}
 	all = slices.DeleteFunc(all, func(j *api.JobListStub) bool { return j.Status == "dead" || j.ParentID != "" })
-	var found []query.Check
+	var found []palapi.Check
 	for _, j := range all[:min(len(all), jobsChecked)] {
 		job, err := client.Job(b.ctx, cluster.JobKey{Namespace: j.Namespace, ID: j.ID})
 		if err != nil || job == nil {
 			continue // it has just been purged, or the token may not read it
 		}
 		if w := request.PastNomad(job); w != "" {
-			found = append(found, query.Check{Name: "job " + cluster.KeyOf(job).String(), Verdict: query.Warn, Found: w, Next: "nomad-pal validate JOBSPEC, by its author"})
+			found = append(found, palapi.Check{Name: "job " + cluster.KeyOf(job).String(), Verdict: palapi.Warn, Found: w, Next: "nomad-pal validate JOBSPEC, by its author"})
 		}
 	}
 	return found
 }
 
-func checkReach(client *nomad.Client) query.Check {
+func checkReach(client *nomad.Client) palapi.Check {
 	address := client.API().Address()
 	leader, err := client.API().Status().Leader()
 	_, answered := errors.AsType[api.UnexpectedResponseError](err)
 	switch {
 	case nomad.NoRegion(err):
-		return query.Check{Name: "nomad", Verdict: query.Fail, Found: fmt.Sprintf("%s answers: %v", address, err), Next: "choose one of these regions (-region or NOMAD_REGION)"}
+		return palapi.Check{Name: "nomad", Verdict: palapi.Fail, Found: fmt.Sprintf("%s answers: %v", address, err), Next: "choose one of these regions (-region or NOMAD_REGION)"}
 	case answered:
-		return query.Check{Name: "nomad", Verdict: query.Fail, Found: fmt.Sprintf("%s answers: %v", address, err), Next: cmp.Or(remedyTLS(err), "nomad server members, and the logs of the servers: more than half of them must be up and reach each other")}
+		return palapi.Check{Name: "nomad", Verdict: palapi.Fail, Found: fmt.Sprintf("%s answers: %v", address, err), Next: cmp.Or(remedyTLS(err), "nomad server members, and the logs of the servers: more than half of them must be up and reach each other")}
 	case err != nil:
-		return query.Check{Name: "nomad", Verdict: query.Fail, Found: fmt.Sprintf("no answer from %s: %v", address, err), Next: cmp.Or(remedyTLS(err), "is NOMAD_ADDR (or -address) right, and is Nomad running there?")}
+		return palapi.Check{Name: "nomad", Verdict: palapi.Fail, Found: fmt.Sprintf("no answer from %s: %v", address, err), Next: cmp.Or(remedyTLS(err), "is NOMAD_ADDR (or -address) right, and is Nomad running there?")}
 	case leader == "":
-		return query.Check{Name: "nomad", Verdict: query.Fail, Found: fmt.Sprintf("%s answers, but the servers have no leader", address), Next: "nomad server members"}
+		return palapi.Check{Name: "nomad", Verdict: palapi.Fail, Found: fmt.Sprintf("%s answers, but the servers have no leader", address), Next: "nomad server members"}
 	}
-	return query.Check{Name: "nomad", Verdict: query.OK, Found: fmt.Sprintf("%s answers, the leader is %s", address, leader)}
+	return palapi.Check{Name: "nomad", Verdict: palapi.OK, Found: fmt.Sprintf("%s answers, the leader is %s", address, leader)}
 }
 
 // checkPaused returns a failed check if an operator has paused placement or job registration. The
 // check is empty if nothing is paused, or if the token may not read the scheduler configuration.
-func checkPaused(b *base, client *nomad.Client) query.Check {
+func checkPaused(b *base, client *nomad.Client) palapi.Check {
 	answer, _, err := client.API().Operator().SchedulerGetConfiguration((&api.QueryOptions{}).WithContext(b.ctx))
 	switch {
 	case err != nil || answer == nil || answer.SchedulerConfig == nil:
-		return query.Check{}
+		return palapi.Check{}
 	case answer.SchedulerConfig.PauseEvalBroker:
-		return query.Check{Name: "scheduler", Verdict: query.Fail, Found: "an operator has paused Nomad's evaluation broker, so Nomad places nothing", Next: "nomad operator scheduler set-config -pause-eval-broker=false"}
+		return palapi.Check{Name: "scheduler", Verdict: palapi.Fail, Found: "an operator has paused Nomad's evaluation broker, so Nomad places nothing", Next: "nomad operator scheduler set-config -pause-eval-broker=false"}
 	case answer.SchedulerConfig.RejectJobRegistration:
-		return query.Check{Name: "scheduler", Verdict: query.Fail, Found: "an operator has set Nomad to reject all registrations without a management token, so a placer without such a token starts nothing", Next: "nomad operator scheduler set-config -reject-job-registration=false"}
+		return palapi.Check{Name: "scheduler", Verdict: palapi.Fail, Found: "an operator has set Nomad to reject all registrations without a management token, so a placer without such a token starts nothing", Next: "nomad operator scheduler set-config -reject-job-registration=false"}
 	}
-	return query.Check{}
+	return palapi.Check{}
 }
 
-func checkAgent(b *base, client *nomad.Client) query.Check {
+func checkAgent(b *base, client *nomad.Client) palapi.Check {
 	a, err := heartbeat.ReadActivity(b.ctx, client, time.Now())
 	switch {
 	case err != nil:
-		return query.Check{Name: "agent", Verdict: query.Fail, Found: err.Error()}
+		return palapi.Check{Name: "agent", Verdict: palapi.Fail, Found: err.Error()}
 	case a.Unknown != "":
-		return query.Check{Name: "agent", Verdict: query.Warn, Found: "not known: " + a.Unknown}
+		return palapi.Check{Name: "agent", Verdict: palapi.Warn, Found: "not known: " + a.Unknown}
 	case a.Idle() && a.Agent == "":
-		return query.Check{Name: "agent", Verdict: query.Fail, Found: idleSentence(a, time.Now()), Next: "start an agent: nomad-pal agent; if one runs whose configuration sets nomad { namespace }, give this namespace (-pal-namespace)"}
+		return palapi.Check{Name: "agent", Verdict: palapi.Fail, Found: idleSentence(a, time.Now()), Next: "start an agent: nomad-pal agent; if one runs whose configuration sets nomad { namespace }, give this namespace (-pal-namespace)"}
 	case a.Idle():
-		return query.Check{Name: "agent", Verdict: query.Fail, Found: idleSentence(a, time.Now()), Next: "a standby agent takes over within a minute; if no agent runs, start one: nomad-pal agent"}
+		return palapi.Check{Name: "agent", Verdict: palapi.Fail, Found: idleSentence(a, time.Now()), Next: "a standby agent takes over within a minute; if no agent runs, start one: nomad-pal agent"}
 	case a.Version != version.Human():
-		return query.Check{Name: "agent", Verdict: query.Warn, Found: fmt.Sprintf("%s; this command is %s", workSentence(a, time.Now()), version.Human()), Next: "use the same version for both"}
+		return palapi.Check{Name: "agent", Verdict: palapi.Warn, Found: fmt.Sprintf("%s; this command is %s", workSentence(a, time.Now()), version.Human()), Next: "use the same version for both"}
 	}
-	return query.Check{Name: "agent", Verdict: query.OK, Found: workSentence(a, time.Now())}
+	return palapi.Check{Name: "agent", Verdict: palapi.OK, Found: workSentence(a, time.Now())}
 }
 
 // checkAPI checks the health of the agent whose address all commands use. checkAPI leaves out the
 // warnings in told, because other checks include these warnings.
-func checkAPI(b *base, told []string) []query.Check {
+func checkAPI(b *base, told []string) []palapi.Check {
 	a, err := b.ask()
 	if none, ok := errors.AsType[noAgent](err); ok {
 		if k, ok := checkSilent(b, time.Now()); ok {
-			return []query.Check{k}
+			return []palapi.Check{k}
 		}
-		return []query.Check{{Name: "agent's API", Verdict: query.Fail, Found: "no agent answers: " + none.looked, Next: none.next}}
+		return []palapi.Check{{Name: "agent's API", Verdict: palapi.Fail, Found: "no agent answers: " + none.looked, Next: none.next}}
 	}
 	if err != nil {
-		return []query.Check{{Name: "agent's API", Verdict: query.Fail, Found: err.Error(), Next: "is NOMAD_PAL_ADDR (or -pal-address) right?"}}
+		return []palapi.Check{{Name: "agent's API", Verdict: palapi.Fail, Found: err.Error(), Next: "is NOMAD_PAL_ADDR (or -pal-address) right?"}}
 	}
 	h, err := a.health(nil)
 	if err != nil {
-		return []query.Check{{Name: "agent's API", Verdict: query.Fail, Found: fmt.Sprintf("%s answers, but its health is unknown: %v", a.address, err), Next: "look at the log of this agent"}}
+		return []palapi.Check{{Name: "agent's API", Verdict: palapi.Fail, Found: fmt.Sprintf("%s answers, but its health is unknown: %v", a.address, err), Next: "look at the log of this agent"}}
 	}
 	if h.Trouble != "" {
 		found := fmt.Sprintf("%s answers, but this agent is in trouble: %s", a.address, h.Trouble)
 		if h.LastError != "" {
 			found += ": " + h.LastError
 		}
-		return []query.Check{{Name: "agent's API", Verdict: query.Fail, Found: found, Next: "look at the log of this agent"}}
+		return []palapi.Check{{Name: "agent's API", Verdict: palapi.Fail, Found: found, Next: "look at the log of this agent"}}
 	}
-	var checks []query.Check
+	var checks []palapi.Check
 	for _, w := range h.Configuration {
-		checks = append(checks, query.Check{Name: "configuration", Verdict: query.Warn, Found: w, Next: "correct or remove this setting in the agent's configuration"})
+		checks = append(checks, palapi.Check{Name: "configuration", Verdict: palapi.Warn, Found: w, Next: "correct or remove this setting in the agent's configuration"})
 	}
 	warnings := slices.DeleteFunc(h.Warnings, func(w string) bool { return slices.Contains(told, w) })
 	if len(warnings) > 0 {
-		return append(checks, query.Check{Name: "agent's API", Verdict: query.Warn, Found: fmt.Sprintf("%s answers, with %s: %s", a.address, counted(len(warnings), "warning"), strings.Join(warnings, "; ")), Next: query.NextStatus})
+		return append(checks, palapi.Check{Name: "agent's API", Verdict: palapi.Warn, Found: fmt.Sprintf("%s answers, with %s: %s", a.address, counted(len(warnings), "warning"), strings.Join(warnings, "; ")), Next: query.NextStatus})
 	}
-	return append(checks, query.Check{Name: "agent's API", Verdict: query.OK, Found: a.address + " answers"})
+	return append(checks, palapi.Check{Name: "agent's API", Verdict: palapi.OK, Found: a.address + " answers"})
 }
 
 // checkSilent asks the agent that wrote the last heartbeat, although this heartbeat is so old that
 // other commands do not ask the agent. If Nomad is slow, the agent may still work. checkSilent
 // sends no token, because the address may by now belong to another program. ok is false if nothing
 // answers like an agent.
-func checkSilent(b *base, now time.Time) (k query.Check, ok bool) {
+func checkSilent(b *base, now time.Time) (k palapi.Check, ok bool) {
 	client, err := b.client()
 	if err != nil {
 		return k, false
@@ -238,8 +239,8 @@ func checkSilent(b *base, now time.Time) (k query.Check, ok bool) {
 	if err != nil {
 		return k, false
 	}
-	k = query.Check{Name: "agent's API", Verdict: query.Fail, Next: "look at the log of this agent"}
-	said := fmt.Sprintf("%s answers, but wrote its last heartbeat %s", is.Address, query.Ago(is.Beaten, now))
+	k = palapi.Check{Name: "agent's API", Verdict: palapi.Fail, Next: "look at the log of this agent"}
+	said := fmt.Sprintf("%s answers, but wrote its last heartbeat %s", is.Address, palapi.Ago(is.Beaten, now))
 	switch {
 	case h.Trouble != "":
 		k.Found = fmt.Sprintf("%s, and is in trouble: %s", said, h.Trouble)
@@ -252,18 +253,18 @@ func checkSilent(b *base, now time.Time) (k query.Check, ok bool) {
 	return k, true
 }
 
-func checkConfig(b *base, config paths) query.Check {
+func checkConfig(b *base, config paths) palapi.Check {
 	file, cfg, err := configOf(config)
 	if err == nil {
 		err = besideActive(b, file)
 	}
 	if err != nil {
-		return query.Check{Name: "configuration", Verdict: query.Fail, Found: err.Error(), Next: "fix the configuration before the agent reads it"}
+		return palapi.Check{Name: "configuration", Verdict: palapi.Fail, Found: err.Error(), Next: "fix the configuration before the agent reads it"}
 	}
 	if warnings := cfg.Warnings(time.Now()); len(warnings) > 0 {
-		return query.Check{Name: "configuration", Verdict: query.Warn, Found: fmt.Sprintf("%s can be used, but %s", strings.Join(config, ", "), strings.Join(warnings, "; ")), Next: "correct or remove this setting"}
+		return palapi.Check{Name: "configuration", Verdict: palapi.Warn, Found: fmt.Sprintf("%s can be used, but %s", strings.Join(config, ", "), strings.Join(warnings, "; ")), Next: "correct or remove this setting"}
 	}
-	return query.Check{Name: "configuration", Verdict: query.OK, Found: strings.Join(config, ", ") + " can be used"}
+	return palapi.Check{Name: "configuration", Verdict: palapi.OK, Found: strings.Join(config, ", ") + " can be used"}
 }
 
 // besideActive returns an error if an agent with this configuration must not run beside the active

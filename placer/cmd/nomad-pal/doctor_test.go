@@ -16,8 +16,8 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
-	"github.com/nomad-pal/nomad-pal/placer/query"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
@@ -45,17 +45,17 @@ func (c *testCluster) profileMade(version int, at time.Time) func() {
 }
 
 // verdicts are doctor's verdicts, by check.
-func (c *testCluster) verdicts(args ...string) (int, map[string]query.Verdict) {
+func (c *testCluster) verdicts(args ...string) (int, map[string]palapi.Verdict) {
 	c.t.Helper()
 	code, out, err := c.does(append([]string{"doctor", "-json"}, args...)...)
-	var checks []query.Check
+	var checks []palapi.Check
 	if e := json.Unmarshal([]byte(out), &checks); e != nil {
 		c.t.Fatalf("%v: %d\n%s%s", e, code, out, err)
 	}
-	got := map[string]query.Verdict{}
+	got := map[string]palapi.Verdict{}
 	for _, k := range checks {
 		got[k.Name] = k.Verdict
-		if k.Verdict == query.Fail && k.Next == "" || k.Found == "" {
+		if k.Verdict == palapi.Fail && k.Next == "" || k.Found == "" {
 			c.t.Errorf("a check without a finding or a next step: %+v", k)
 		}
 	}
@@ -65,7 +65,7 @@ func (c *testCluster) verdicts(args ...string) (int, map[string]query.Verdict) {
 // doctor finds problems, and its exit code reports them.
 func TestDoctor(t *testing.T) {
 	c := newCluster(t)
-	expect := func(what string, wantCode int, want map[string]query.Verdict, args ...string) {
+	expect := func(what string, wantCode int, want map[string]palapi.Verdict, args ...string) {
 		t.Helper()
 		code, got := c.verdicts(args...)
 		for name, v := range want {
@@ -77,29 +77,29 @@ func TestDoctor(t *testing.T) {
 			t.Errorf("%s: exit code %d, want %d: %v", what, code, wantCode, got)
 		}
 	}
-	expect("without an agent", 2, map[string]query.Verdict{
-		"nomad": query.OK, "token": query.Warn, "agent": query.Fail, "gpus": query.OK, "profile": query.Warn, "agent's API": query.Fail,
-		"measured gpus": query.Warn, "device plugin": query.Warn, "gate": query.OK, "clocks": query.Warn,
+	expect("without an agent", 2, map[string]palapi.Verdict{
+		"nomad": palapi.OK, "token": palapi.Warn, "agent": palapi.Fail, "gpus": palapi.OK, "profile": palapi.Warn, "agent's API": palapi.Fail,
+		"measured gpus": palapi.Warn, "device plugin": palapi.Warn, "gate": palapi.OK, "clocks": palapi.Warn,
 	})
 	c.agent("", "http {\n  bind_port = 0\n}\n")
 	c.until("the heartbeat", func() bool { return c.activity("").Working })
-	expect("with one", 0, map[string]query.Verdict{"agent's API": query.OK, "agent": query.OK, "clocks": query.OK, "gate": query.OK})
+	expect("with one", 0, map[string]palapi.Verdict{"agent's API": palapi.OK, "agent": palapi.OK, "clocks": palapi.OK, "gate": palapi.OK})
 
 	open := nomadtest.GPUNode(7, 1)
 	open.Meta["pal_gate"] = "open"
 	open.NodeResources.Devices[0].Instances[0].Healthy = false
 	c.nomad.AddNode(open)
-	expect("with an open gate", 2, map[string]query.Verdict{"gate": query.Fail, "gpus": query.Warn})
+	expect("with an open gate", 2, map[string]palapi.Verdict{"gate": palapi.Fail, "gpus": palapi.Warn})
 
 	conf := c.written("agent.hcl", "placement = \"nowhere\"\n")
-	expect("with a wrong configuration", 2, map[string]query.Verdict{"configuration": query.Fail}, "-config="+conf)
+	expect("with a wrong configuration", 2, map[string]palapi.Verdict{"configuration": palapi.Fail}, "-config="+conf)
 	shared := c.written("shared.hcl", "high_availability {\n  enabled = true\n}\nhistory {\n  database = \"history.db\"\n}\n")
-	expect("with a history that this machine's agents share", 2, map[string]query.Verdict{"configuration": query.OK}, "-config="+shared)
-	expect("with an agent that is not there", 2, map[string]query.Verdict{"agent's API": query.Fail}, "-pal-address=http://127.0.0.1:1")
-	expect("without Nomad", 2, map[string]query.Verdict{"nomad": query.Fail}, "-address=http://127.0.0.1:1")
+	expect("with a history that this machine's agents share", 2, map[string]palapi.Verdict{"configuration": palapi.OK}, "-config="+shared)
+	expect("with an agent that is not there", 2, map[string]palapi.Verdict{"agent's API": palapi.Fail}, "-pal-address=http://127.0.0.1:1")
+	expect("without Nomad", 2, map[string]palapi.Verdict{"nomad": palapi.Fail}, "-address=http://127.0.0.1:1")
 
 	c.nomad.SetTokens(map[string]nomadtest.Token{"user": {Namespaces: map[string][]string{"research": {"list-jobs"}}}})
-	expect("with a token of a user", 2, map[string]query.Verdict{"token": query.Fail, "reading nomad": query.Fail}, "-token=user")
+	expect("with a token of a user", 2, map[string]palapi.Verdict{"token": palapi.Fail, "reading nomad": palapi.Fail}, "-token=user")
 }
 
 // The plugin cannot measure MIG instances, so doctor does not ask for their measurement.
@@ -118,14 +118,14 @@ func TestDoctorOfMIG(t *testing.T) {
 }
 
 // found is the finding of one check, and its advice.
-func (c *testCluster) found(name string, args ...string) query.Check {
+func (c *testCluster) found(name string, args ...string) palapi.Check {
 	c.t.Helper()
 	_, out, err := c.does(append([]string{"doctor", "-json"}, args...)...)
-	var checks []query.Check
+	var checks []palapi.Check
 	if e := json.Unmarshal([]byte(out), &checks); e != nil {
 		c.t.Fatalf("%v: %s%s", e, out, err)
 	}
-	i := slices.IndexFunc(checks, func(k query.Check) bool { return k.Name == name })
+	i := slices.IndexFunc(checks, func(k palapi.Check) bool { return k.Name == name })
 	if i < 0 {
 		c.t.Fatalf("no check %q: %s", name, out)
 	}
@@ -149,15 +149,15 @@ func TestDoctorOfToken(t *testing.T) {
 		"root":    {Management: true},
 	})
 	for token, want := range map[string]struct {
-		verdict query.Verdict
+		verdict palapi.Verdict
 		found   string
 	}{
-		"reads":   {query.Fail, `the token lacks writing the variables "nomad-pal/*", "submit-job"`},
-		"writes":  {query.Fail, `the token lacks "submit-job"`},
-		"some":    {query.Warn, `the token lacks "submit-job" in some namespaces (default), so gated jobs in these namespaces wait`},
-		"blind":   {query.Fail, `the token lacks "read-job" in namespaces (default, research)`},
-		"agent's": {query.OK, "may submit jobs"},
-		"deleted": {query.Fail, "Nomad does not know the token"},
+		"reads":   {palapi.Fail, `the token lacks writing the variables "nomad-pal/*", "submit-job"`},
+		"writes":  {palapi.Fail, `the token lacks "submit-job"`},
+		"some":    {palapi.Warn, `the token lacks "submit-job" in some namespaces (default), so gated jobs in these namespaces wait`},
+		"blind":   {palapi.Fail, `the token lacks "read-job" in namespaces (default, research)`},
+		"agent's": {palapi.OK, "may submit jobs"},
+		"deleted": {palapi.Fail, "Nomad does not know the token"},
 	} {
 		if k := c.found("token", "-token="+token); k.Verdict != want.verdict || !strings.Contains(k.Found, want.found) {
 			t.Errorf("%s: %+v", token, k)
@@ -180,7 +180,7 @@ func TestDoctorWithoutLeader(t *testing.T) {
 	}))
 	defer s.Close()
 	k := c.found("nomad", "-address="+s.URL)
-	if k.Verdict != query.Fail || !strings.Contains(k.Found, "answers: ") || strings.Contains(k.Next, "NOMAD_ADDR") {
+	if k.Verdict != palapi.Fail || !strings.Contains(k.Found, "answers: ") || strings.Contains(k.Next, "NOMAD_ADDR") {
 		t.Errorf("%+v", k)
 	}
 }
@@ -206,7 +206,7 @@ func TestDoctorOfAgentInTrouble(t *testing.T) {
 		}))
 		defer s.Close()
 		k := c.found("agent's API", "-pal-address="+s.URL)
-		if (k.Verdict == query.Fail) != (health.code != http.StatusOK) || !strings.Contains(k.Found, health.want) {
+		if (k.Verdict == palapi.Fail) != (health.code != http.StatusOK) || !strings.Contains(k.Found, health.want) {
 			t.Errorf("%d: %+v", health.code, k)
 		}
 	}
@@ -248,12 +248,12 @@ func TestDoctorAsksSilentAgent(t *testing.T) {
 		`{"leader": true, "trouble": "it cannot write its heartbeat"}`: "and is in trouble: it cannot write its heartbeat",
 	} {
 		health = answer
-		if k := c.found("agent's API", "-address="+between.URL); k.Verdict != query.Fail || !strings.Contains(k.Found, want) {
+		if k := c.found("agent's API", "-address="+between.URL); k.Verdict != palapi.Fail || !strings.Contains(k.Found, want) {
 			t.Errorf("%s: %+v", answer, k)
 		}
 	}
 	late, health = false, `{"leader": true, "ready": true}` // Nomad writes heartbeats in time again
-	if k := c.found("agent's API", "-address="+between.URL); k.Verdict != query.OK {
+	if k := c.found("agent's API", "-address="+between.URL); k.Verdict != palapi.OK {
 		t.Errorf("%+v", k)
 	}
 }
@@ -270,7 +270,7 @@ func TestDoctorOfPausedNomad(t *testing.T) {
 		c.nomad.ServeHTTP(w, r)
 	}))
 	defer between.Close()
-	for setting, want := range map[string]query.Verdict{"": "", `"PauseEvalBroker":true`: query.Fail, `"RejectJobRegistration":true`: query.Fail} {
+	for setting, want := range map[string]palapi.Verdict{"": "", `"PauseEvalBroker":true`: palapi.Fail, `"RejectJobRegistration":true`: palapi.Fail} {
 		config = setting
 		if _, got := c.verdicts("-address=" + between.URL); got["scheduler"] != want {
 			t.Errorf("%s: %q of %v", setting, got["scheduler"], got)
@@ -315,7 +315,7 @@ window "weekly" {
 	path := c.written("windows.hcl", windows)
 	code, _, out := c.does("agent", "-check-config", "-config="+path)
 	k := c.found("configuration", "-config="+path)
-	if code != 0 || k.Verdict != query.Warn || strings.Contains(out+k.Found, "weekly") {
+	if code != 0 || k.Verdict != palapi.Warn || strings.Contains(out+k.Found, "weekly") {
 		t.Errorf("exit code %d: %s%+v", code, out, k)
 	}
 	c.agent("", "http {\n  bind_port = 0\n}\n"+windows)
@@ -356,7 +356,7 @@ func TestPastNomadIsNamed(t *testing.T) {
 			t.Errorf("%s: %s%s", command, out, said)
 		}
 	}
-	if k := c.found("job default/llm"); k.Verdict != query.Warn || !strings.Contains(k.Found, names) {
+	if k := c.found("job default/llm"); k.Verdict != palapi.Warn || !strings.Contains(k.Found, names) {
 		t.Errorf("doctor: %+v", k)
 	}
 }

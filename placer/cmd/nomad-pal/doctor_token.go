@@ -14,6 +14,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
@@ -22,34 +23,34 @@ import (
 
 // checkToken checks whether the token has the rights that the agent needs, except
 // "alloc-lifecycle". The check changes nothing in Nomad.
-func checkToken(b *base, client *nomad.Client) query.Check {
+func checkToken(b *base, client *nomad.Client) palapi.Check {
 	self, _, err := client.API().ACLTokens().Self((&api.QueryOptions{}).WithContext(b.ctx))
 	switch {
 	case aclDisabled(self, err):
-		return query.Check{Name: "token", Verdict: query.Warn, Found: "Nomad has no ACLs: anybody can do anything", Next: "unless this cluster is only a trial, set up ACLs: nomad acl bootstrap"}
+		return palapi.Check{Name: "token", Verdict: palapi.Warn, Found: "Nomad has no ACLs: anybody can do anything", Next: "unless this cluster is only a trial, set up ACLs: nomad acl bootstrap"}
 	case err == nil && self.Type == "management":
-		return query.Check{Name: "token", Verdict: query.OK, Found: "a management token"}
+		return palapi.Check{Name: "token", Verdict: palapi.OK, Found: "a management token"}
 	}
 	const next = "use a token with the agent's policy; with this token, the checks below may not see everything"
 	known, err := client.Namespaces(b.ctx)
 	if unknown(err) {
-		return query.Check{Name: "token", Verdict: query.Fail, Found: "Nomad does not know the token: " + whyUnknown, Next: "nomad acl token create, with the agent's policy"}
+		return palapi.Check{Name: "token", Verdict: palapi.Fail, Found: "Nomad does not know the token: " + whyUnknown, Next: "nomad acl token create, with the agent's policy"}
 	}
 	lacks, readErr := lacks(b, known, client)
 	refused, elsewhere, submitErr := submits(b, known, client)
 	if err = cmp.Or(err, readErr, submitErr); err != nil {
-		return query.Check{Name: "token", Verdict: query.Fail, Found: fmt.Sprintf("not known, because Nomad fails: %v", err), Next: query.NextServers}
+		return palapi.Check{Name: "token", Verdict: palapi.Fail, Found: fmt.Sprintf("not known, because Nomad fails: %v", err), Next: query.NextServers}
 	}
 	if !elsewhere {
 		lacks, refused = append(lacks, `"submit-job"`), nil
 	}
 	switch {
 	case len(lacks) > 0:
-		return query.Check{Name: "token", Verdict: query.Fail, Found: "the token lacks " + strings.Join(lacks, ", "), Next: next}
+		return palapi.Check{Name: "token", Verdict: palapi.Fail, Found: "the token lacks " + strings.Join(lacks, ", "), Next: next}
 	case len(refused) > 0:
-		return query.Check{Name: "token", Verdict: query.Warn, Found: fmt.Sprintf(`the token lacks "submit-job" in some namespaces (%s), so gated jobs in these namespaces wait`, strings.Join(refused, ", ")), Next: "if the agent should serve these namespaces, add \"submit-job\" and \"alloc-lifecycle\" in these namespaces to the agent's policy"}
+		return palapi.Check{Name: "token", Verdict: palapi.Warn, Found: fmt.Sprintf(`the token lacks "submit-job" in some namespaces (%s), so gated jobs in these namespaces wait`, strings.Join(refused, ", ")), Next: "if the agent should serve these namespaces, add \"submit-job\" and \"alloc-lifecycle\" in these namespaces to the agent's policy"}
 	}
-	return query.Check{Name: "token", Verdict: query.OK, Found: "the token reads nodes and jobs, may submit jobs, and writes the placer's variables"}
+	return palapi.Check{Name: "token", Verdict: palapi.OK, Found: "the token reads nodes and jobs, may submit jobs, and writes the placer's variables"}
 }
 
 // unknown reports whether err, from listing the namespaces, means that Nomad does not know the

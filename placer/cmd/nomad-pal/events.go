@@ -14,8 +14,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/nomad-pal/nomad-pal/placer"
-	"github.com/nomad-pal/nomad-pal/placer/model"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
@@ -45,7 +44,7 @@ Events Options:
 const terminalEvents = 50
 
 // failureKinds are the kinds of events that -failures selects.
-var failureKinds = fmt.Sprintf("%s,%s,%s,%s,%s,%s", placer.AllocFailed, placer.LostMembers, placer.GivenUp, placer.Refused, placer.Quarantined, placer.Unhealthy)
+var failureKinds = fmt.Sprintf("%s,%s,%s,%s,%s,%s", palapi.EventAllocFailed, palapi.EventLostMembers, palapi.EventGivenUp, palapi.EventRefused, palapi.EventQuarantined, palapi.EventUnhealthy)
 
 // eventsAgain is the pause before retrying an agent that does not answer.
 const eventsAgain = 2 * time.Second
@@ -99,7 +98,7 @@ func exists(b *base, s *answers, id string) bool {
 		return true
 	}
 	jobs, err := s.Jobs()
-	return err != nil || slices.ContainsFunc(jobs, func(j model.JobStatus) bool {
+	return err != nil || slices.ContainsFunc(jobs, func(j palapi.JobStatus) bool {
 		return j.Job == id && (!b.given("namespace") || b.namespace == "*" || b.namespace == j.Namespace)
 	})
 }
@@ -111,7 +110,7 @@ func followEvents(b *base, s *answers, q url.Values, last uint64) int {
 		if last > 0 {
 			q.Set("after", fmt.Sprint(last))
 		}
-		err := readEvents(b, s, q, func(e placer.Event) {
+		err := readEvents(b, s, q, func(e palapi.Event) {
 			last, lost = e.ID, false
 			b.printEvent(e)
 		})
@@ -131,8 +130,8 @@ func followEvents(b *base, s *answers, q url.Values, last uint64) int {
 
 // pastEvents prints the last events, and returns the ID of the newest.
 func pastEvents(b *base, s *answers, q url.Values, limit int) (last uint64, err error) {
-	var all []placer.Event
-	if err := readEvents(b, s, q, func(e placer.Event) { all = append(all, e) }); err != nil {
+	var all []palapi.Event
+	if err := readEvents(b, s, q, func(e palapi.Event) { all = append(all, e) }); err != nil {
 		return 0, err
 	}
 	switch {
@@ -156,7 +155,7 @@ func pastEvents(b *base, s *answers, q url.Values, limit int) (last uint64, err 
 }
 
 // readEvents sends one request for events, and calls take for each event in the answer.
-func readEvents(b *base, s *answers, q url.Values, take func(placer.Event)) error {
+func readEvents(b *base, s *answers, q url.Values, take func(palapi.Event)) error {
 	body, err := s.agent.Raw().Response("/v1/events?"+q.Encode(), (&api.QueryOptions{}).WithContext(b.ctx))
 	if err != nil {
 		return s.plain(err)
@@ -164,7 +163,7 @@ func readEvents(b *base, s *answers, q url.Values, take func(placer.Event)) erro
 	defer body.Close()
 	dec := json.NewDecoder(bufio.NewReader(body))
 	for dec.More() {
-		var e placer.Event
+		var e palapi.Event
 		if err := dec.Decode(&e); err != nil {
 			return fmt.Errorf("reading events: %w", err)
 		}
@@ -174,13 +173,13 @@ func readEvents(b *base, s *answers, q url.Values, take func(placer.Event)) erro
 }
 
 // eventStyles maps kinds of events to styles. Events of other kinds have no colour.
-var eventStyles = map[placer.EventKind]style{
-	placer.Started: green, placer.Placed: green, placer.Moved: green, placer.Resized: green, placer.Requeued: yellow, placer.Stopped: yellow, placer.LostMembers: yellow,
-	placer.GivenUp: red, placer.Refused: red, placer.AllocFailed: red, placer.Quarantined: red,
-	placer.Unhealthy: red, placer.Healthy: green,
+var eventStyles = map[palapi.EventKind]style{
+	palapi.EventStarted: green, palapi.EventPlaced: green, palapi.EventMoved: green, palapi.EventResized: green, palapi.EventRequeued: yellow, palapi.EventStopped: yellow, palapi.EventLostMembers: yellow,
+	palapi.EventGivenUp: red, palapi.EventRefused: red, palapi.EventAllocFailed: red, palapi.EventQuarantined: red,
+	palapi.EventUnhealthy: red, palapi.EventHealthy: green,
 }
 
-func (b *base) printEvent(e placer.Event) {
+func (b *base) printEvent(e palapi.Event) {
 	if b.json {
 		text, err := json.Marshal(e)
 		if err == nil {

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/nomad-pal/nomad-pal/placer"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
 
@@ -57,16 +57,16 @@ func TestEvents(t *testing.T) {
 	if code, out, err := c.does("run", c.job("research", "train", 2)); code != 0 {
 		t.Fatal(out, err)
 	}
-	kinds := func(text string) (kinds []placer.EventKind) {
+	kinds := func(text string) (kinds []palapi.EventKind) {
 		for line := range strings.Lines(text) {
-			var e placer.Event
+			var e palapi.Event
 			if json.Unmarshal([]byte(line), &e) == nil && e.Job == "train" {
 				kinds = append(kinds, e.Kind)
 			}
 		}
 		return kinds
 	}
-	want := []placer.EventKind{placer.Queued, placer.Placed, placer.Started}
+	want := []palapi.EventKind{palapi.EventQueued, palapi.EventPlaced, palapi.EventStarted}
 	c.until("the job has started", func() bool { return slices.Equal(kinds(followed.String()), want) })
 	if _, out, _ := c.does("events", "-job=train", "-json"); !slices.Equal(kinds(out), want) || strings.Contains(out, "held") {
 		t.Errorf("of one job:\n%s", out)
@@ -121,7 +121,7 @@ func TestEventsOfStandby(t *testing.T) {
 func TestEventOfALaterVersion(t *testing.T) {
 	var out bytes.Buffer
 	b := base{io: streams{out: &out}}
-	b.printEvent(placer.Event{Kind: "a-kind-of-a-later-version", Namespace: "default", Job: "train", Text: "was told apart"})
+	b.printEvent(palapi.Event{Kind: "a-kind-of-a-later-version", Namespace: "default", Job: "train", Text: "was told apart"})
 	if !strings.Contains(out.String(), "a-kind-of-a-later-version default/train was told apart") {
 		t.Error(out.String())
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
-	"github.com/nomad-pal/nomad-pal/placer/gang"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
@@ -62,11 +62,11 @@ type explained struct {
 	Summary string `json:"summary"`
 	// WhatIf are the changes to try, by key.
 	WhatIf map[string]string `json:"what_if,omitempty"`
-	*query.Explanation
-	Allocation string      `json:"allocation,omitempty"` // the allocation's id, if Kind is allocation
-	GPU        *query.GPU  `json:"gpu,omitempty"`        // the GPU, if Kind is gpu
-	Node       *nodeState  `json:"node,omitempty"`       // the node, if Kind is node
-	NodeGPUs   []query.GPU `json:"node_gpus,omitempty"`  // the node's GPUs, if Kind is node
+	*palapi.Explanation
+	Allocation string       `json:"allocation,omitempty"` // the allocation's id, if Kind is allocation
+	GPU        *palapi.GPU  `json:"gpu,omitempty"`        // the GPU, if Kind is gpu
+	Node       *nodeState   `json:"node,omitempty"`       // the node, if Kind is node
+	NodeGPUs   []palapi.GPU `json:"node_gpus,omitempty"`  // the node's GPUs, if Kind is node
 	idLength   int
 }
 
@@ -168,7 +168,7 @@ func printExplained(b *base, x *explained, more ...func()) {
 }
 
 // printExplanation prints an explanation below its headline.
-func printExplanation(b *base, e *query.Explanation, more ...func()) {
+func printExplanation(b *base, e *palapi.Explanation, more ...func()) {
 	printAnswer(b, e.Headline(time.Now()), e, more...)
 }
 
@@ -177,7 +177,7 @@ const mostSteps = 2
 
 // printAnswer prints the ten lines that most readers need and, with -verbose, the evidence. At the
 // end of the evidence, more prints what only the caller knows about the job.
-func printAnswer(b *base, headline string, e *query.Explanation, more ...func()) {
+func printAnswer(b *base, headline string, e *palapi.Explanation, more ...func()) {
 	b.say(bold, headline)
 	now := time.Now()
 	var rows []string
@@ -192,8 +192,8 @@ func printAnswer(b *base, headline string, e *query.Explanation, more ...func())
 	if e.Reason.Kind != reason.Held {
 		known("Hold", e.Hold.String())
 	}
-	known(map[bool]string{true: "Would get now", false: "GPUs"}[e.State == gang.Waiting], gpusOf(e))
-	if w := e.Wait; w != nil && e.State != gang.Unschedulable {
+	known(map[bool]string{true: "Would get now", false: "GPUs"}[e.State == palapi.Waiting], gpusOf(e))
+	if w := e.Wait; w != nil && e.State != palapi.Unschedulable {
 		ahead := ""
 		if w.Ahead != "" {
 			ahead = "; " + w.Ahead + " goes first"
@@ -203,7 +203,7 @@ func printAnswer(b *base, headline string, e *query.Explanation, more ...func())
 	}
 	end := e.EndWhy
 	if !e.EndTo.IsZero() {
-		end = query.Span(e.EndFrom, e.EndTo, now) + ": " + end
+		end = palapi.Span(e.EndFrom, e.EndTo, now) + ": " + end
 	}
 	known("Expected end", end)
 	steps := e.Next(b.jobspec)
@@ -227,7 +227,7 @@ const mostGPUs = 8
 
 // gpusOf describes the GPUs that a job has or would get: names, variability classes, models and
 // locality.
-func gpusOf(e *query.Explanation) string {
+func gpusOf(e *palapi.Explanation) string {
 	var ids, classes, models []string
 	var c pal.Choice
 	if d := e.Decision; d != nil && d.Chosen != nil {
@@ -268,14 +268,14 @@ func gpusOf(e *query.Explanation) string {
 
 // expectedStart returns a key and a value that describe when a waiting job should start. The value
 // is "" if nothing is known.
-func expectedStart(e *query.Explanation, now time.Time) (key, value string) {
+func expectedStart(e *palapi.Explanation, now time.Time) (key, value string) {
 	start := ""
 	switch {
 	case e.StartTo.IsZero():
 	case e.Wait.Reason == reason.Locality:
-		return "At most until", query.When(e.StartTo, now) + ": it then starts on any suitable GPUs that are still free"
+		return "At most until", palapi.When(e.StartTo, now) + ": it then starts on any suitable GPUs that are still free"
 	default:
-		start = query.Span(e.StartFrom, e.StartTo, now)
+		start = palapi.Span(e.StartFrom, e.StartTo, now)
 	}
 	if room := roomWhen(e.Holders); room != "" {
 		return "Expected start", cmp.Or(start, "unknown") + ". " + room
@@ -284,18 +284,18 @@ func expectedStart(e *query.Explanation, now time.Time) (key, value string) {
 }
 
 // printEvidence prints how the placer reached its answer.
-func printEvidence(b *base, e *query.Explanation, more ...func()) {
+func printEvidence(b *base, e *palapi.Explanation, more ...func()) {
 	rows := []string{row("Job", e.Job), row("Namespace", e.Namespace), row("State", stateCell(e.State)), row("Reason", e.Reason.String())}
 	known := func(key, value string) {
 		if value != "" {
 			rows = append(rows, row(key, value))
 		}
 	}
-	known("Submitted", query.When(e.Submitted, time.Now()))
+	known("Submitted", palapi.When(e.Submitted, time.Now()))
 	if o := e.Outcome; o != nil {
-		style := map[string]style{"complete": green, "failed": red, "stopped": yellow, query.AtRest: yellow}[o.Status]
+		style := map[string]style{"complete": green, "failed": red, "stopped": yellow, palapi.AtRest: yellow}[o.Status]
 		rows = append(rows, row("Outcome", painted{style, o.Status}))
-		known(map[bool]string{false: "Ended", true: "Since"}[o.Status == query.AtRest], query.When(o.At, time.Now()))
+		known(map[bool]string{false: "Ended", true: "Since"}[o.Status == palapi.AtRest], palapi.When(o.At, time.Now()))
 	}
 	known("Pins", e.Mode)
 	known("Decided", clock(e.Decided))
@@ -312,7 +312,7 @@ func printEvidence(b *base, e *query.Explanation, more ...func()) {
 			row("Policy", d.Policy),
 			row("Candidates", candidates(d.Candidates)))
 	}
-	if w := e.Wait; w != nil && e.State != gang.Unschedulable {
+	if w := e.Wait; w != nil && e.State != palapi.Unschedulable {
 		known("Waits for", e.WaitsFor.String())
 		if w.AheadGPUs > 0 {
 			known("Ahead", "in total, the jobs ahead that wait only for GPUs need "+reason.Amount(w.AheadGPUs))
@@ -337,7 +337,7 @@ func printEvidence(b *base, e *query.Explanation, more ...func()) {
 }
 
 // printDeployment prints the progress of a service's deployment.
-func printDeployment(b *base, d *query.Deployment) {
+func printDeployment(b *base, d *palapi.Deployment) {
 	if d == nil {
 		return
 	}
@@ -353,7 +353,7 @@ func printDeployment(b *base, d *query.Deployment) {
 }
 
 // liveRows returns table rows with the current load of each member's GPUs.
-func liveRows(e *query.Explanation) []string {
+func liveRows(e *palapi.Explanation) []string {
 	rows := []string{row("Allocation", "GPU", "Utilization", "Memory", "Temp", "Power", "Idle since")}
 	for _, a := range e.Allocations {
 		for _, id := range a.GPUs {
@@ -361,8 +361,8 @@ func liveRows(e *query.Explanation) []string {
 			if !ok {
 				continue
 			}
-			g := query.GPU{Live: &u, Job: e.Job}
-			rows = append(rows, row(short(a.ID), gpuNames(e, id), utilization(g), memory(&u), temperature(&u), power(&u), query.When(e.Idle[attr.GPUOf(id)], time.Now())))
+			g := palapi.GPU{Live: &u, Job: e.Job}
+			rows = append(rows, row(short(a.ID), gpuNames(e, id), utilization(g), memory(&u), temperature(&u), power(&u), palapi.When(e.Idle[attr.GPUOf(id)], time.Now())))
 		}
 	}
 	return rows
@@ -370,7 +370,7 @@ func liveRows(e *query.Explanation) []string {
 
 // allocationRows returns table rows of the members. During a deployment, the rows include the
 // members' versions.
-func allocationRows(e *query.Explanation) []string {
+func allocationRows(e *palapi.Explanation) []string {
 	line := rowWith(true, true, e.Deployment != nil, true, true, true)
 	rows := []string{line("ID", "Group", "Version", "Node", "Status", "GPUs")}
 	for _, a := range e.Allocations {
@@ -400,7 +400,7 @@ func candidates(c pal.Candidates) string {
 }
 
 // printFailures lists the failed members of each try.
-func printFailures(b *base, e *query.Explanation) {
+func printFailures(b *base, e *palapi.Explanation) {
 	rows := []string{row("Try", "Time", "Allocation", "Node", "Cause", "Reason", "GPUs")}
 	for _, f := range e.Failures {
 		rows = append(rows, row(f.Try, clock(f.At), short(f.Alloc), f.Node, f.Cause, oneLine(f.Reason), gpuNames(e, f.GPUs...)))
@@ -409,9 +409,9 @@ func printFailures(b *base, e *query.Explanation) {
 }
 
 // printObstacles lists the reasons why nodes cannot run the job, with the number of nodes.
-func printObstacles(b *base, e *query.Explanation) {
+func printObstacles(b *base, e *palapi.Explanation) {
 	head := "Why nodes with GPUs cannot run the job (each node counts once)"
-	if e.State == gang.Unschedulable {
+	if e.State == palapi.Unschedulable {
 		head = "Why nodes can never run the job"
 	}
 	rows := []string{row("Group", "Nodes", "Reason")}
@@ -425,7 +425,7 @@ func printObstacles(b *base, e *query.Explanation) {
 	b.section(head, rows)
 }
 
-func printDecision(b *base, e *query.Explanation) {
+func printDecision(b *base, e *palapi.Explanation) {
 	d := e.Decision
 	walk := []string{row("Locality", "PM scores of the bin", "Mean", "Penalty × mean", "Free GPUs", "Result")}
 	for i, w := range d.Walk {
@@ -447,7 +447,7 @@ func printDecision(b *base, e *query.Explanation) {
 				if u.Degraded != "" {
 					degraded = " (degraded: " + oneLine(u.Degraded) + ")"
 				}
-				rows = append(rows, line(m.Group, m.Node, m.Device, gpuNames(e, u.ID), query.Score(u.PMScore), class(u.Class)+degraded))
+				rows = append(rows, line(m.Group, m.Node, m.Device, gpuNames(e, u.ID), palapi.Score(u.PMScore), class(u.Class)+degraded))
 			}
 		}
 		b.table(rows)
@@ -470,7 +470,7 @@ func printDecision(b *base, e *query.Explanation) {
 
 // printNeighbours lists the members of other jobs that share GPUs with the gang, and the expected
 // slowdown of the gang and its neighbours.
-func printNeighbours(b *base, e *query.Explanation) {
+func printNeighbours(b *base, e *palapi.Explanation) {
 	rows := []string{row("Group", "GPU", "Neighbours", "Class", "The job takes longer by", "Known from", "Neighbours take longer by")}
 	for _, m := range e.Decision.Chosen.Members {
 		for _, n := range m.Neighbours {
@@ -483,7 +483,7 @@ func printNeighbours(b *base, e *query.Explanation) {
 func percent(part float64) string { return fmt.Sprintf("%.0f %%", 100*part) }
 
 // printModels compares the placements on each GPU model.
-func printModels(b *base, e *query.Explanation) {
+func printModels(b *base, e *palapi.Explanation) {
 	line := rowWith(true, true, true, true, len(e.SpeedsFrom) > 0) // SpeedsFrom is empty for a job that has ended
 	rows := []string{line("GPU model", "Speed", "Slowdown", "Result", "Speed known from")}
 	for _, m := range e.Decision.Models {
@@ -504,11 +504,11 @@ func printModels(b *base, e *query.Explanation) {
 
 // chosenHead returns the heading of the table of chosen GPUs. For a waiting job, the table shows
 // the GPUs that would be chosen now.
-func chosenHead(e *query.Explanation) string {
+func chosenHead(e *palapi.Explanation) string {
 	switch {
 	case e.Predicted != nil:
 		return "GPUs that Nomad gave the job"
-	case e.State == gang.Waiting:
+	case e.State == palapi.Waiting:
 		return "GPUs that would be chosen if the job started now"
 	}
 	return "Chosen GPUs"
@@ -516,7 +516,7 @@ func chosenHead(e *query.Explanation) string {
 
 // bin formats the range of PM scores in an entry's bin.
 func bin(w pal.Entry) string {
-	low, high := query.Score(w.Lowest), query.Score(w.Highest)
+	low, high := palapi.Score(w.Lowest), palapi.Score(w.Highest)
 	if low == high {
 		return low
 	}
@@ -535,7 +535,7 @@ func result(w pal.Entry) string {
 }
 
 // printTradeoffs lists changes to the job's request, and the placement that the job would then get.
-func printTradeoffs(b *base, all []query.Tradeoff) {
+func printTradeoffs(b *base, all []palapi.Tradeoff) {
 	rows := []string{row("Change", "Nodes", "Locality", "Penalty", "Slowest PM score", "Slowdown")}
 	for _, t := range all {
 		if t.Choice == nil {

@@ -22,11 +22,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
-	"github.com/nomad-pal/nomad-pal/placer/failure"
-	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/model"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
-	"github.com/nomad-pal/nomad-pal/placer/query"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -394,19 +391,19 @@ func TestExplainNames(t *testing.T) {
 func TestWhenHoldersEnd(t *testing.T) {
 	now := time.Now()
 	for _, c := range []struct {
-		of   query.Holder
+		of   palapi.Holder
 		want string
 	}{
-		{query.Holder{}, "unknown: the job has neither pal_duration nor earlier runs, or has run longer than predicted"},
-		{query.Holder{Preemptible: true}, "unknown: the job has neither pal_duration nor earlier runs, or has run longer than predicted; the placer may stop the job for other jobs (pal_preempt)"},
-		{query.Holder{Preemptible: true, Stopping: true}, "soon: the job was stopped, and its tasks are ending"},
-		{query.Holder{Service: true}, "when somebody stops the job, which is a service"},
+		{palapi.Holder{}, "unknown: the job has neither pal_duration nor earlier runs, or has run longer than predicted"},
+		{palapi.Holder{Preemptible: true}, "unknown: the job has neither pal_duration nor earlier runs, or has run longer than predicted; the placer may stop the job for other jobs (pal_preempt)"},
+		{palapi.Holder{Preemptible: true, Stopping: true}, "soon: the job was stopped, and its tasks are ending"},
+		{palapi.Holder{Service: true}, "when somebody stops the job, which is a service"},
 	} {
 		if got := whenItEnds(c.of, now); got != c.want {
 			t.Errorf("%+v: %s", c.of, got)
 		}
 	}
-	if got := whenItEnds(query.Holder{Preemptible: true, EndFrom: now.Add(time.Hour), EndTo: now.Add(2 * time.Hour)}, now); !strings.HasSuffix(got, "; the placer may stop the job for other jobs (pal_preempt)") || !strings.HasPrefix(got, "in ") {
+	if got := whenItEnds(palapi.Holder{Preemptible: true, EndFrom: now.Add(time.Hour), EndTo: now.Add(2 * time.Hour)}, now); !strings.HasSuffix(got, "; the placer may stop the job for other jobs (pal_preempt)") || !strings.HasPrefix(got, "in ") {
 		t.Error(got)
 	}
 }
@@ -533,10 +530,10 @@ func TestExplainTradeoffs(t *testing.T) {
 
 // The heading above a waiting job's GPUs does not call them chosen.
 func TestChosenHead(t *testing.T) {
-	for want, e := range map[string]query.Explanation{
-		"Chosen GPUs":                  {State: gang.Running},
-		"GPUs that Nomad gave the job": {State: gang.Running, Predicted: &pal.Choice{}},
-		"GPUs that would be chosen if the job started now": {State: gang.Waiting},
+	for want, e := range map[string]palapi.Explanation{
+		"Chosen GPUs":                  {State: palapi.Running},
+		"GPUs that Nomad gave the job": {State: palapi.Running, Predicted: &pal.Choice{}},
+		"GPUs that would be chosen if the job started now": {State: palapi.Waiting},
 	} {
 		if got := chosenHead(&e); got != want {
 			t.Errorf("%s: %q, want %q", e.State, got, want)
@@ -557,25 +554,25 @@ func TestExplainTenLines(t *testing.T) {
 	chosen := &pal.Decision{Demand: 9, Policy: "pal", Chosen: &pal.Choice{Members: []pal.ChosenMember{gpus}, Nodes: 1, Tier: pal.TierNode, Cost: 1}}
 	remedies := []reason.Reason{{Kind: reason.FixVersion}, {Kind: reason.FixVersion}, {Kind: reason.FixVersion}}
 	hold := reason.Reason{Kind: reason.Held, Cause: "root", Until: now}
-	of := []query.Allocation{{ID: "12345678-1", Group: "g", Node: "node-1", Status: "pending", GPUs: []string{"GPU-0"}}}
-	holders := &query.Holders{Enough: true, Jobs: []query.Holder{{Job: "default/other", GPUs: 8, Needed: true}}}
+	of := []palapi.Allocation{{ID: "12345678-1", Group: "g", Node: "node-1", Status: "pending", GPUs: []string{"GPU-0"}}}
+	holders := &palapi.Holders{Enough: true, Jobs: []palapi.Holder{{Job: "default/other", GPUs: 8, Needed: true}}}
 	const gpuLine = `GPUs +=.* node-1:0 .* node-1:7 and 1 more; variability class 1, 2; NVIDIA H200; locality node\n`
 	for name, c := range map[string]struct {
-		e    query.Explanation
+		e    palapi.Explanation
 		want string
 	}{
-		"running":       {query.Explanation{State: gang.Running, Decision: chosen, Allocations: of, Hold: hold, EndWhy: "unknown", Remedies: remedies}, gpuLine},
-		"starting":      {query.Explanation{State: gang.Starting, Decision: chosen, Decided: now, Allocations: of}, gpuLine},
-		"waiting":       {query.Explanation{State: gang.Waiting, Decision: chosen, Reason: reason.Reason{Kind: reason.GPUs, Needs: 9}, Wait: &queue.Wait{Position: 2, Ahead: "default/first"}, StartFrom: now.Add(time.Hour), StartTo: now.Add(2 * time.Hour), Holders: holders, Remedies: remedies, Try: "count=1"}, `Would get now +=(.|\n)*Position +=.* 2; default/first goes first\nExpected start +=.* \(in 60m–120m\)\. There is enough room for this job when default/other has ended\.\n(Next .*\n){2}Next +=.* 2 more steps: add -verbose\n$`},
-		"no forecast":   {query.Explanation{State: gang.Waiting, Wait: &queue.Wait{Position: 1}, Holders: holders}, `Expected start = unknown. There is enough`},
-		"held":          {query.Explanation{State: gang.Waiting, Reason: hold, Hold: hold, Wait: &queue.Wait{Position: 1}}, `Next +=.* nomad-pal hold -lift`},
-		"stopping":      {query.Explanation{State: gang.Completing, Reason: reason.Reason{Kind: reason.GPUs, Needs: 9}, Wait: &queue.Wait{Position: 1}, Allocations: of}, `GPUs +=.* node-1:0\n`},
-		"given up":      {query.Explanation{State: gang.Failed, Reason: reason.Unread("x"), Failures: []model.Try{{Failure: failure.Failure{Alloc: "12345678-1"}}}}, `Next +=.* nomad alloc logs`},
-		"finished":      {query.Explanation{State: gang.Ended, Outcome: &query.Outcome{Status: "complete", At: now}, Decision: chosen}, gpuLine},
-		"not a gang":    {query.Explanation{State: gang.Native, NoGate: true, Allocations: of}, `GPUs +=.* node-1:0\n`},
-		"never":         {query.Explanation{State: gang.Unschedulable, Wait: &queue.Wait{Position: 1}, Remedies: remedies, Try: "count=1"}, `(Next .*\n){3}$`},
-		"unread":        {query.Explanation{State: gang.Rejected, Reason: reason.Unread("x")}, `is rejected`},
-		"parameterized": {query.Explanation{State: gang.Template, StartRun: "nomad job dispatch j"}, `Next = To start a run`},
+		"running":       {palapi.Explanation{State: palapi.Running, Decision: chosen, Allocations: of, Hold: hold, EndWhy: "unknown", Remedies: remedies}, gpuLine},
+		"starting":      {palapi.Explanation{State: palapi.Starting, Decision: chosen, Decided: now, Allocations: of}, gpuLine},
+		"waiting":       {palapi.Explanation{State: palapi.Waiting, Decision: chosen, Reason: reason.Reason{Kind: reason.GPUs, Needs: 9}, Wait: &queue.Wait{Position: 2, Ahead: "default/first"}, StartFrom: now.Add(time.Hour), StartTo: now.Add(2 * time.Hour), Holders: holders, Remedies: remedies, Try: "count=1"}, `Would get now +=(.|\n)*Position +=.* 2; default/first goes first\nExpected start +=.* \(in 60m–120m\)\. There is enough room for this job when default/other has ended\.\n(Next .*\n){2}Next +=.* 2 more steps: add -verbose\n$`},
+		"no forecast":   {palapi.Explanation{State: palapi.Waiting, Wait: &queue.Wait{Position: 1}, Holders: holders}, `Expected start = unknown. There is enough`},
+		"held":          {palapi.Explanation{State: palapi.Waiting, Reason: hold, Hold: hold, Wait: &queue.Wait{Position: 1}}, `Next +=.* nomad-pal hold -lift`},
+		"stopping":      {palapi.Explanation{State: palapi.Completing, Reason: reason.Reason{Kind: reason.GPUs, Needs: 9}, Wait: &queue.Wait{Position: 1}, Allocations: of}, `GPUs +=.* node-1:0\n`},
+		"given up":      {palapi.Explanation{State: palapi.Failed, Reason: reason.Unread("x"), Failures: []palapi.Try{{Failure: palapi.Failure{Alloc: "12345678-1"}}}}, `Next +=.* nomad alloc logs`},
+		"finished":      {palapi.Explanation{State: palapi.Ended, Outcome: &palapi.Outcome{Status: "complete", At: now}, Decision: chosen}, gpuLine},
+		"not a gang":    {palapi.Explanation{State: palapi.Native, NoGate: true, Allocations: of}, `GPUs +=.* node-1:0\n`},
+		"never":         {palapi.Explanation{State: palapi.Unschedulable, Wait: &queue.Wait{Position: 1}, Remedies: remedies, Try: "count=1"}, `(Next .*\n){3}$`},
+		"unread":        {palapi.Explanation{State: palapi.Rejected, Reason: reason.Unread("x")}, `is rejected`},
+		"parameterized": {palapi.Explanation{State: palapi.Template, StartRun: "nomad job dispatch j"}, `Next = To start a run`},
 	} {
 		c.e.Job, c.e.Namespace, c.e.GPUNames = "j", "default", names
 		var out, more bytes.Buffer

@@ -12,9 +12,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
-	"github.com/nomad-pal/nomad-pal/placer/ledger"
-	"github.com/nomad-pal/nomad-pal/placer/model"
-	"github.com/nomad-pal/nomad-pal/placer/query"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 )
 
 var helpGPUs = help("gpus [options]", `
@@ -60,7 +58,7 @@ func runGPUs(b *base, args []string) int {
 	if err != nil {
 		return b.fail(err)
 	}
-	var speeds []ledger.ModelSpeed
+	var speeds []palapi.ModelSpeed
 	if r.lacks == nil {
 		if speeds, err = r.answers.Models(); err != nil {
 			return b.fail(err)
@@ -75,7 +73,7 @@ func runGPUs(b *base, args []string) int {
 	}))
 }
 
-func printAllGPUs(b *base, gpus []query.GPU, f query.GPUFilter) {
+func printAllGPUs(b *base, gpus []palapi.GPU, f palapi.GPUFilter) {
 	if len(gpus) == 0 {
 		printNoGPUs(b, f)
 		return
@@ -84,7 +82,7 @@ func printAllGPUs(b *base, gpus []query.GPU, f query.GPUFilter) {
 }
 
 // printNoGPUs prints that no GPU matches the filter f.
-func printNoGPUs(b *base, f query.GPUFilter) {
+func printNoGPUs(b *base, f palapi.GPUFilter) {
 	of := ""
 	if len(f.Nodes) > 0 {
 		of = " is on " + strings.Join(f.Nodes, ", ")
@@ -103,12 +101,12 @@ func printNoGPUs(b *base, f query.GPUFilter) {
 }
 
 // idLength returns the shortest length to which ids can be cut so that they still differ.
-func idLength(gpus []query.GPU) int {
-	return query.IDLength(each(gpus, func(g query.GPU) string { return g.ID }))
+func idLength(gpus []palapi.GPU) int {
+	return palapi.IDLength(each(gpus, func(g palapi.GPU) string { return g.ID }))
 }
 
 // printGPUs prints a table of GPUs. On a terminal, printGPUs cuts ids to the given length.
-func printGPUs(b *base, gpus []query.GPU, length int) {
+func printGPUs(b *base, gpus []palapi.GPU, length int) {
 	only := onlyModel(b, gpus)
 	index, bus := placeColumns(gpus)
 	row := rowWith(true, true, index, bus, only == "", true, true, true, true, true, true, true)
@@ -116,7 +114,7 @@ func printGPUs(b *base, gpus []query.GPU, length int) {
 	for _, g := range gpus {
 		rows = append(rows, row(shortGPU(g.ID, b.idLength(length)), g.Node, indexOf(g), g.BusID, g.Device,
 			class(g.Classes[pal.ClassA]), class(g.Classes[pal.ClassB]), class(g.Classes[pal.ClassC]), class(g.Classes[pal.ClassD]),
-			query.Score(g.PMScores[pal.ClassA]), liveState(g, time.Now()), g.Job))
+			palapi.Score(g.PMScores[pal.ClassA]), liveState(g, time.Now()), g.Job))
 	}
 	b.table(rows)
 	if only != "" {
@@ -126,7 +124,7 @@ func printGPUs(b *base, gpus []query.GPU, length int) {
 }
 
 // sayUncapped prints for how many of the GPUs the scores of class A say little.
-func sayUncapped(b *base, gpus ...query.GPU) {
+func sayUncapped(b *base, gpus ...palapi.GPU) {
 	n := 0
 	for _, g := range gpus {
 		if g.Uncapped {
@@ -134,18 +132,18 @@ func sayUncapped(b *base, gpus ...query.GPU) {
 		}
 	}
 	if n > 0 {
-		b.say(plain, "Note: "+query.Uncapped(n)+".")
+		b.say(plain, "Note: "+palapi.Uncapped(n)+".")
 	}
 }
 
 // printSpeeds prints the speeds of the GPU models. If there are fewer models than least,
 // printSpeeds prints nothing.
-func printSpeeds(b *base, speeds []ledger.ModelSpeed, least int) {
+func printSpeeds(b *base, speeds []palapi.ModelSpeed, least int) {
 	head := []any{"GPU model"}
 	for _, c := range pal.AppClasses() {
 		head = append(head, fmt.Sprintf("%s (%s)", c, attr.RateUnit(c)))
 	}
-	rows, models := []string{row(append(head, "GPUs")...)}, map[string][]ledger.ModelSpeed{}
+	rows, models := []string{row(append(head, "GPUs")...)}, map[string][]palapi.ModelSpeed{}
 	for _, s := range speeds {
 		models[s.Device] = append(models[s.Device], s)
 	}
@@ -155,7 +153,7 @@ func printSpeeds(b *base, speeds []ledger.ModelSpeed, least int) {
 			cell := "-"
 			for _, s := range models[device] {
 				if s.Class == c {
-					cell, gpus = fmt.Sprintf("%s (%s)", query.Round3(s.Speed), query.Round3(s.Rate)), max(gpus, s.GPUs)
+					cell, gpus = fmt.Sprintf("%s (%s)", palapi.Round3(s.Speed), palapi.Round3(s.Rate)), max(gpus, s.GPUs)
 				}
 			}
 			cells = append(cells, cell)
@@ -168,22 +166,22 @@ func printSpeeds(b *base, speeds []ledger.ModelSpeed, least int) {
 }
 
 // gpuState returns a GPU's state in colour, and its reason if there is one.
-func gpuState(g query.GPU) painted {
+func gpuState(g palapi.GPU) painted {
 	p := painted{plain, string(g.State)}
 	switch {
-	case g.State == model.GPUUnhealthy:
+	case g.State == palapi.GPUUnhealthy:
 		p = painted{red, p.text + ": " + oneLine(g.Unhealthy)}
-	case g.State == model.GPUQuarantined && g.Quarantine != nil:
+	case g.State == palapi.GPUQuarantined && g.Quarantine != nil:
 		p = painted{red, p.text + ": " + oneLine(g.Quarantine.Reason)}
-	case g.State == model.GPUUnavailable:
+	case g.State == palapi.GPUUnavailable:
 		p = painted{yellow, p.text + ": " + g.Unavailable}
-	case g.State == model.GPUFree:
+	case g.State == palapi.GPUFree:
 		p.style = green
 	}
 	if g.Window != "" {
 		p = painted{yellow, p.text + ", kept by window " + g.Window}
 	}
-	if g.Degraded != "" && g.State != model.GPUUnhealthy {
+	if g.Degraded != "" && g.State != palapi.GPUUnhealthy {
 		p = painted{yellow, p.text + ", degraded: " + oneLine(g.Degraded)}
 	}
 	return p
@@ -191,8 +189,8 @@ func gpuState(g query.GPU) painted {
 
 // onlyModel returns the GPUs' model if the output is a terminal and all GPUs are of one model, and
 // otherwise "". On a terminal, a column with the model would take a third of each line.
-func onlyModel(b *base, gpus []query.GPU) string {
-	if !b.io.terminal || len(gpus) == 0 || slices.ContainsFunc(gpus, func(g query.GPU) bool { return g.Device != gpus[0].Device }) {
+func onlyModel(b *base, gpus []palapi.GPU) string {
+	if !b.io.terminal || len(gpus) == 0 || slices.ContainsFunc(gpus, func(g palapi.GPU) bool { return g.Device != gpus[0].Device }) {
 		return ""
 	}
 	return gpus[0].Device

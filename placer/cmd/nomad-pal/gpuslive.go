@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	gpulive "github.com/nomad-pal/nomad-pal/placer/live"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
@@ -16,7 +17,7 @@ import (
 // gpuReader reads GPUs from the agent or, if no agent answers, from Nomad itself.
 type gpuReader struct {
 	b       *base
-	filter  query.GPUFilter
+	filter  palapi.GPUFilter
 	live    bool
 	answers *answers
 	// plain is the state read from Nomad itself. lacks is the reason why no agent answers; nil
@@ -26,7 +27,7 @@ type gpuReader struct {
 	reader gpulive.Reader
 }
 
-func (r *gpuReader) read() (gpus []query.GPU, err error) {
+func (r *gpuReader) read() (gpus []palapi.GPU, err error) {
 	if r.lacks == nil {
 		r.answers, err = r.b.askAgain(r.answers)
 		switch {
@@ -90,7 +91,7 @@ func (b *base) followGPUs(r *gpuReader) int {
 		}
 		printLive(b, gpus, r.filter)
 		pause(b.ctx, refreshGPUs)
-		var next []query.GPU
+		var next []palapi.GPU
 		if next, err = r.read(); err == nil {
 			gpus = next
 		} else if b.ctx.Err() != nil {
@@ -99,7 +100,7 @@ func (b *base) followGPUs(r *gpuReader) int {
 	}
 }
 
-func printLive(b *base, gpus []query.GPU, f query.GPUFilter) {
+func printLive(b *base, gpus []palapi.GPU, f palapi.GPUFilter) {
 	if len(gpus) == 0 {
 		printNoGPUs(b, f)
 		return
@@ -128,7 +129,7 @@ func bar(percent int64) string {
 	return strings.Repeat("█", n) + strings.Repeat("·", meterWidth-n)
 }
 
-func utilization(g query.GPU) painted {
+func utilization(g palapi.GPU) painted {
 	if g.Live == nil || g.Live.Utilization == nil {
 		return painted{plain, "unknown"}
 	}
@@ -152,26 +153,26 @@ func of(n, all *int64, unit string, scale float64) string {
 	return fmt.Sprintf("%.4g/%.4g %s", float64(*n)/scale, float64(*all)/scale, unit)
 }
 
-func memory(u *gpulive.Use) string {
-	u = cmp.Or(u, &gpulive.Use{})
+func memory(u *palapi.Load) string {
+	u = cmp.Or(u, &palapi.Load{})
 	return of(u.MemoryUsedMiB, u.MemoryTotalMiB, "GiB", 1024)
 }
 
-func power(u *gpulive.Use) string {
-	u = cmp.Or(u, &gpulive.Use{})
+func power(u *palapi.Load) string {
+	u = cmp.Or(u, &palapi.Load{})
 	return of(u.PowerW, u.PowerLimitW, "W", 1)
 }
 
-func temperature(u *gpulive.Use) string {
-	u = cmp.Or(u, &gpulive.Use{})
+func temperature(u *palapi.Load) string {
+	u = cmp.Or(u, &palapi.Load{})
 	return of(u.TemperatureC, nil, "°C", 1)
 }
 
 // liveState returns a GPU's state and, if the GPU is idle although a job holds it, for how long.
-func liveState(g query.GPU, now time.Time) painted {
+func liveState(g palapi.GPU, now time.Time) painted {
 	p := gpuState(g)
 	if !g.IdleSince.IsZero() {
-		p = painted{yellow, p.text + ", idle for " + query.About(now.Sub(g.IdleSince))}
+		p = painted{yellow, p.text + ", idle for " + palapi.About(now.Sub(g.IdleSince))}
 	}
 	return p
 }

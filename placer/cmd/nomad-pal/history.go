@@ -14,8 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nomad-pal/nomad-pal/placer/accounting"
-	"github.com/nomad-pal/nomad-pal/placer/model"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -34,7 +33,7 @@ History Options:
   -user=<user>, -class=<class>, -model=<model>
                            Only runs with this user, class or model.
   -by=<columns>            Instead of runs, print sums by one or several of these, separated by commas:
-                           `+strings.Join(accounting.Columns(), ", ")+`. They count whole
+                           `+strings.Join(palapi.UsageColumns(), ", ")+`. They count whole
                            UTC days. "failed" are the GPU hours of allocations that failed or were lost, "in
                            vain" those held while other members of the gang were missing, "idle" those in which
                            the GPU is known to have been idle. "saved" are the additional GPU hours predicted
@@ -63,41 +62,41 @@ type runColumn struct {
 	name, title string
 	// value returns a time, a duration, a number or a text. nil always means unknown. Zero times
 	// and factors, and empty texts, can also mean unknown.
-	value func(r accounting.Run, now time.Time) any
+	value func(r palapi.Run, now time.Time) any
 }
 
 func runColumns() []runColumn {
 	return []runColumn{
-		{"job", "Job", func(r accounting.Run, _ time.Time) any { return r.Namespace + "/" + r.Job }},
-		{"user", "User", func(r accounting.Run, _ time.Time) any { return r.User }},
-		{"state", "State", func(r accounting.Run, _ time.Time) any { return r.State }},
-		{"gpus", "GPUs", func(r accounting.Run, _ time.Time) any { return r.GPUs }},
-		{"class", "Class", func(r accounting.Run, _ time.Time) any { return r.Class }},
-		{"model", "Model", func(r accounting.Run, _ time.Time) any { return r.Model }},
-		{"submitted", "Submitted", func(r accounting.Run, _ time.Time) any { return r.Submitted }},
-		{"started", "Started", func(r accounting.Run, _ time.Time) any { return r.Started }},
-		{"ended", "Ended", func(r accounting.Run, _ time.Time) any { return r.Ended }},
-		{"waited", "Waited", func(r accounting.Run, now time.Time) any {
+		{"job", "Job", func(r palapi.Run, _ time.Time) any { return r.Namespace + "/" + r.Job }},
+		{"user", "User", func(r palapi.Run, _ time.Time) any { return r.User }},
+		{"state", "State", func(r palapi.Run, _ time.Time) any { return r.State }},
+		{"gpus", "GPUs", func(r palapi.Run, _ time.Time) any { return r.GPUs }},
+		{"class", "Class", func(r palapi.Run, _ time.Time) any { return r.Class }},
+		{"model", "Model", func(r palapi.Run, _ time.Time) any { return r.Model }},
+		{"submitted", "Submitted", func(r palapi.Run, _ time.Time) any { return r.Submitted }},
+		{"started", "Started", func(r palapi.Run, _ time.Time) any { return r.Started }},
+		{"ended", "Ended", func(r palapi.Run, _ time.Time) any { return r.Ended }},
+		{"waited", "Waited", func(r palapi.Run, now time.Time) any {
 			if r.Started.IsZero() && r.Ended.IsZero() {
 				return now.Sub(r.Submitted)
 			}
 			return time.Duration(r.Waited)
 		}},
-		{"elapsed", "Elapsed", func(r accounting.Run, now time.Time) any {
+		{"elapsed", "Elapsed", func(r palapi.Run, now time.Time) any {
 			if r.Started.IsZero() {
 				return nil
 			}
 			return ranFor(r, now)
 		}},
-		{"slowdown", "Slowdown", func(r accounting.Run, _ time.Time) any { return r.Predicted }},
-		{"packed", "Packed", func(r accounting.Run, _ time.Time) any { return r.Packed }},
-		{"any", "Any", func(r accounting.Run, _ time.Time) any { return r.Any }},
-		{"seen", "Seen", func(r accounting.Run, _ time.Time) any { return r.Seen }},
-		{"idle", "Idle (GPU h)", func(r accounting.Run, _ time.Time) any { return time.Duration(r.Idle).Hours() }},
-		{"stops", "Stops", func(r accounting.Run, _ time.Time) any { return r.Stops.Stops }},
-		{"lost", "Lost (GPU h)", func(r accounting.Run, _ time.Time) any { return r.LostGPUSeconds / 3600 }},
-		{"sooner", "Sooner (h)", func(r accounting.Run, _ time.Time) any { return r.SavedSeconds / 3600 }},
-		{"reason", "Reason", func(r accounting.Run, _ time.Time) any { return oneLine(r.Reason) }},
+		{"slowdown", "Slowdown", func(r palapi.Run, _ time.Time) any { return r.Predicted }},
+		{"packed", "Packed", func(r palapi.Run, _ time.Time) any { return r.Packed }},
+		{"any", "Any", func(r palapi.Run, _ time.Time) any { return r.Any }},
+		{"seen", "Seen", func(r palapi.Run, _ time.Time) any { return r.Seen }},
+		{"idle", "Idle (GPU h)", func(r palapi.Run, _ time.Time) any { return time.Duration(r.Idle).Hours() }},
+		{"stops", "Stops", func(r palapi.Run, _ time.Time) any { return r.Stops.Stops }},
+		{"lost", "Lost (GPU h)", func(r palapi.Run, _ time.Time) any { return r.LostGPUSeconds / 3600 }},
+		{"sooner", "Sooner (h)", func(r palapi.Run, _ time.Time) any { return r.SavedSeconds / 3600 }},
+		{"reason", "Reason", func(r palapi.Run, _ time.Time) any { return oneLine(r.Reason) }},
 	}
 }
 
@@ -140,7 +139,7 @@ func csvCell(value any) string {
 }
 
 // ranFor returns the run time of a started run: until its end or, if it still runs, until now.
-func ranFor(r accounting.Run, now time.Time) time.Duration {
+func ranFor(r palapi.Run, now time.Time) time.Duration {
 	if !r.Ended.IsZero() {
 		now = r.Ended
 	}
@@ -153,7 +152,7 @@ func span(d time.Duration) string {
 	if d < to {
 		to = time.Millisecond
 	}
-	return model.ShortDuration(d.Round(to))
+	return palapi.ShortDuration(d.Round(to))
 }
 
 func runColumnNames() []string {
@@ -233,8 +232,8 @@ func runHistory(b *base, args []string) int {
 		return b.fail(err)
 	}
 	for _, s := range splitList(*states) {
-		if !slices.Contains(accounting.States(), accounting.State(s)) {
-			return b.fail(fmt.Errorf("-state: %q is none of %s", s, strings.Join(each(accounting.States(), func(s accounting.State) string { return string(s) }), ", ")))
+		if !slices.Contains(palapi.RunStates(), palapi.RunState(s)) {
+			return b.fail(fmt.Errorf("-state: %q is none of %s", s, strings.Join(each(palapi.RunStates(), func(s palapi.RunState) string { return string(s) }), ", ")))
 		}
 		q.Add("state", s)
 	}
@@ -265,9 +264,9 @@ const runsAtOnce = 10_000
 // runs reads at most limit runs from the agent, or all runs if limit is 0, in pages of runsAtOnce.
 // Each further page starts at the submission time of the last run of the previous page. Runs that
 // the previous page has already listed are skipped.
-func (a *answers) runs(q url.Values, limit int) iter.Seq2[[]accounting.Run, error] {
+func (a *answers) runs(q url.Values, limit int) iter.Seq2[[]palapi.Run, error] {
 	type key struct{ namespace, job string }
-	return func(yield func([]accounting.Run, error) bool) {
+	return func(yield func([]palapi.Run, error) bool) {
 		listed, at := map[key]bool{}, time.Time{} // listed are the runs already read that were submitted at the time at
 		for left := limit; limit == 0 || left > 0; {
 			most := runsAtOnce
@@ -275,13 +274,13 @@ func (a *answers) runs(q url.Values, limit int) iter.Seq2[[]accounting.Run, erro
 				most = min(most, left+len(listed))
 			}
 			q.Set("limit", strconv.Itoa(most))
-			var part []accounting.Run
+			var part []palapi.Run
 			if err := a.get("/v1/runs", q, &part); err != nil {
 				yield(nil, err)
 				return
 			}
 			more := len(part) == most
-			part = slices.DeleteFunc(part, func(r accounting.Run) bool { return r.Submitted.Equal(at) && listed[key{r.Namespace, r.Job}] })
+			part = slices.DeleteFunc(part, func(r palapi.Run) bool { return r.Submitted.Equal(at) && listed[key{r.Namespace, r.Job}] })
 			if len(part) == 0 && more {
 				yield(nil, fmt.Errorf("reading the agent's history: %d or more runs were submitted at %v, more than can be listed at once", most, at.UTC()))
 				return
@@ -304,8 +303,8 @@ func (a *answers) runs(q url.Values, limit int) iter.Seq2[[]accounting.Run, erro
 }
 
 // allRuns returns the runs as one list.
-func (a *answers) allRuns(q url.Values, limit int) ([]accounting.Run, error) {
-	all := []accounting.Run{}
+func (a *answers) allRuns(q url.Values, limit int) ([]palapi.Run, error) {
+	all := []palapi.Run{}
 	for part, err := range a.runs(q, limit) {
 		if err != nil {
 			return nil, err
@@ -315,7 +314,7 @@ func (a *answers) allRuns(q url.Values, limit int) ([]accounting.Run, error) {
 	return all, nil
 }
 
-func printRuns(b *base, runs []accounting.Run, columns []runColumn, now time.Time, limit int) {
+func printRuns(b *base, runs []palapi.Run, columns []runColumn, now time.Time, limit int) {
 	if len(runs) == 0 {
 		b.printf("No runs.\n")
 		return
@@ -361,7 +360,7 @@ func splitList(text string) []string {
 }
 
 // printRunsCSV prints runs as CSV, and ignores errors of the writer, because [quoting] keeps them.
-func printRunsCSV(b *base, parts iter.Seq2[[]accounting.Run, error], columns []runColumn, now time.Time) int {
+func printRunsCSV(b *base, parts iter.Seq2[[]palapi.Run, error], columns []runColumn, now time.Time) int {
 	w := csv.NewWriter(b.io.out)
 	defer w.Flush()
 	_ = w.Write(each(columns, func(c runColumn) string { return c.name }))

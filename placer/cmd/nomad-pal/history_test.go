@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nomad-pal/nomad-pal/placer/accounting"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 )
 
 // A spreadsheet takes a text for a formula if the text begins with one of certain characters. Such a
@@ -33,7 +33,7 @@ func TestNoFormulas(t *testing.T) {
 	}
 	var out strings.Builder
 	b := &base{io: streams{out: &out}}
-	printUsageCSV(b, []accounting.Usage{{Of: []string{"research", "=cmd()"}}}, []string{"namespace", "user"})
+	printUsageCSV(b, []palapi.Usage{{Of: []string{"research", "=cmd()"}}}, []string{"namespace", "user"})
 	if !strings.Contains(out.String(), "\nresearch,'=cmd(),0.00") {
 		t.Error(out.String())
 	}
@@ -161,10 +161,10 @@ func TestMoreRunsThanAtOnce(t *testing.T) {
 		if err != nil {
 			until = newest.Add(time.Hour)
 		}
-		runs := []accounting.Run{}
+		runs := []palapi.Run{}
 		for i := range all {
 			if at := submitted(i); at.Before(until) && len(runs) < most {
-				runs = append(runs, accounting.Run{Namespace: "default", Job: fmt.Sprintf("train-%06d", i), GPUs: 1, State: accounting.Stopped, Submitted: at})
+				runs = append(runs, palapi.Run{Namespace: "default", Job: fmt.Sprintf("train-%06d", i), GPUs: 1, State: palapi.RunStopped, Submitted: at})
 			}
 		}
 		_ = json.NewEncoder(w).Encode(runs)
@@ -188,7 +188,7 @@ func TestMoreRunsThanAtOnce(t *testing.T) {
 // A run that waits has the time that it has waited so far, in the table and in CSV.
 func TestWaitedSoFar(t *testing.T) {
 	now := time.Now()
-	waits := accounting.Run{Submitted: now.Add(-90 * time.Second)}
+	waits := palapi.Run{Submitted: now.Add(-90 * time.Second)}
 	for _, c := range runColumns() {
 		if value := c.value(waits, now); c.name == "waited" && (cell(value) != "1m30s" || csvCell(value) != "90") {
 			t.Errorf("%q, CSV %q", cell(value), csvCell(value))

@@ -17,12 +17,9 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/placer"
-	"github.com/nomad-pal/nomad-pal/placer/agent"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
-	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 const controlRights = `
@@ -84,7 +81,7 @@ type controlled struct {
 var orders = map[string]string{"hold": "holding", "unhold": "lifting the hold on", "requeue": "requeueing", "priority": "changing the priority of", "release": "releasing", "keep": "keeping"}
 
 // order sends the placer an order about a job.
-func (a *answers) order(ctx context.Context, k cluster.JobKey, what string, in agent.ControlRequest) (is placer.Controlled, err error) {
+func (a *answers) order(ctx context.Context, k cluster.JobKey, what string, in palapi.ControlRequest) (is placer.Controlled, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	if on, err := user.Current(); err == nil {
@@ -99,7 +96,7 @@ func (a *answers) order(ctx context.Context, k cluster.JobKey, what string, in a
 
 // tell sends the placer the orders in what for each of the jobs. After an error, tell returns the
 // jobs for which the placer has carried out the orders.
-func tell(b *base, ids []string, in agent.ControlRequest, what ...string) ([]controlled, error) {
+func tell(b *base, ids []string, in palapi.ControlRequest, what ...string) ([]controlled, error) {
 	a, err := b.ask()
 	if err != nil {
 		return nil, err
@@ -113,7 +110,7 @@ func tell(b *base, ids []string, in agent.ControlRequest, what ...string) ([]con
 				return told, err
 			}
 		}
-		c.notHeld = slices.Contains(what, "unhold") && a.is(k, func(j model.JobStatus) bool { return !j.Held })
+		c.notHeld = slices.Contains(what, "unhold") && a.is(k, func(j palapi.JobStatus) bool { return !j.Held })
 		for _, w := range what {
 			c.Controlled, err = a.order(b.ctx, k, w, in)
 			if errors.Is(err, nomad.ErrNoJob) {
@@ -124,7 +121,7 @@ func tell(b *base, ids []string, in agent.ControlRequest, what ...string) ([]con
 			}
 		}
 		// The job may have started just before the hold, so only its state after the hold counts.
-		c.runs = slices.Equal(what, []string{"hold"}) && a.is(k, func(j model.JobStatus) bool { return slices.Contains(runStates, j.State) })
+		c.runs = slices.Equal(what, []string{"hold"}) && a.is(k, func(j palapi.JobStatus) bool { return slices.Contains(runStates, j.State) })
 		c.Waits = c.Waits && !c.Starting
 		told = append(told, c)
 	}
@@ -132,13 +129,13 @@ func tell(b *base, ids []string, in agent.ControlRequest, what ...string) ([]con
 }
 
 // is reports whether f is true of a job's state. If the agent does not answer, is returns false.
-func (a *answers) is(k cluster.JobKey, f func(model.JobStatus) bool) bool {
+func (a *answers) is(k cluster.JobKey, f func(palapi.JobStatus) bool) bool {
 	all, err := a.Jobs()
-	return err == nil && slices.ContainsFunc(all, func(j model.JobStatus) bool { return j.Namespace == k.Namespace && j.Job == k.ID && f(j) })
+	return err == nil && slices.ContainsFunc(all, func(j palapi.JobStatus) bool { return j.Namespace == k.Namespace && j.Job == k.ID && f(j) })
 }
 
 // runStates are the states of jobs that have started and not ended.
-var runStates = []gang.State{gang.Starting, gang.Running, gang.Stopping, gang.Resubmitted, gang.Lost}
+var runStates = []palapi.State{palapi.Starting, palapi.Running, palapi.Stopping, palapi.Resubmitted, palapi.Lost}
 
 // waits reports whether a job waits already, so that requeueing it would change nothing. waits
 // returns an error for a job that neither waits nor runs. If the job cannot be explained, waits
@@ -148,7 +145,7 @@ func (a *answers) waits(k cluster.JobKey) (bool, error) {
 	switch {
 	case err != nil || e.Behind:
 		return false, nil
-	case slices.Contains([]gang.State{gang.Waiting, gang.Committing, gang.Completing}, e.State):
+	case slices.Contains([]palapi.State{palapi.Waiting, palapi.Committing, palapi.Completing}, e.State):
 		return true, nil
 	case slices.Contains(runStates, e.State):
 		return false, nil
@@ -158,7 +155,7 @@ func (a *answers) waits(k cluster.JobKey) (bool, error) {
 
 // control calls tell, and then prints a line for each job: the text in done, with the job's name
 // instead of %s.
-func control(b *base, ids []string, in agent.ControlRequest, done string, what ...string) int {
+func control(b *base, ids []string, in palapi.ControlRequest, done string, what ...string) int {
 	told, err := tell(b, ids, in, what...)
 	lines := func() {
 		for _, c := range told {
@@ -174,7 +171,7 @@ func control(b *base, ids []string, in agent.ControlRequest, done string, what .
 	}
 	return b.show(told, func() {
 		lines()
-		b.printf("To see its state: nomad-pal explain %s\n", query.InNamespace(b.namespace, query.ShellQuoted(ids[len(ids)-1])))
+		b.printf("To see its state: nomad-pal explain %s\n", palapi.InNamespace(b.namespace, palapi.ShellQuoted(ids[len(ids)-1])))
 	})
 }
 
@@ -218,9 +215,9 @@ func runHold(b *base, args []string) int {
 	case *lift && *why != "":
 		return b.fail(errors.New("-reason cannot be combined with -lift"))
 	case *lift:
-		return control(b, ids, agent.ControlRequest{}, "Lifted the hold on %s", "unhold")
+		return control(b, ids, palapi.ControlRequest{}, "Lifted the hold on %s", "unhold")
 	}
-	return control(b, ids, agent.ControlRequest{Why: *why}, "Held %s", "hold")
+	return control(b, ids, palapi.ControlRequest{Why: *why}, "Held %s", "hold")
 }
 
 func runRequeue(b *base, args []string) int {
@@ -232,9 +229,9 @@ func runRequeue(b *base, args []string) int {
 		return 1
 	}
 	if *hold {
-		return control(b, ids, agent.ControlRequest{Why: *why}, "Requeued and held %s", "hold", "requeue")
+		return control(b, ids, palapi.ControlRequest{Why: *why}, "Requeued and held %s", "hold", "requeue")
 	}
-	return control(b, ids, agent.ControlRequest{Why: *why}, "Requeued %s", "requeue")
+	return control(b, ids, palapi.ControlRequest{Why: *why}, "Requeued %s", "requeue")
 }
 
 func runPriority(b *base, args []string) int {
@@ -251,5 +248,5 @@ func runPriority(b *base, args []string) int {
 	if n == 0 {
 		done = "Restored the jobspec's priority of %s"
 	}
-	return control(b, rest[:1], agent.ControlRequest{Priority: n}, done, "priority")
+	return control(b, rest[:1], palapi.ControlRequest{Priority: n}, done, "priority")
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 	"github.com/hashicorp/nomad/jobspec2"
 
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 // jobFlags are the options of commands that read a jobspec, named like Nomad's own options.
@@ -57,7 +57,7 @@ func isScript(path string) error {
 	if whole, err := filepath.Abs(path); err == nil { // the session starts in another folder
 		own = whole
 	}
-	return fmt.Errorf("%s is a script, not a jobspec. To run it on a GPU, if the nodes can read it: nomad-pal shell -- %s. For an example of a jobspec: nomad-pal init", path, query.ShellQuoted(own))
+	return fmt.Errorf("%s is a script, not a jobspec. To run it on a GPU, if the nodes can read it: nomad-pal shell -- %s. For an example of a jobspec: nomad-pal init", path, palapi.ShellQuoted(own))
 }
 
 // readJob parses a jobspec as `nomad job run` does. readJob also returns the source, which Nomad

@@ -11,13 +11,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/agent"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/model"
-	"github.com/nomad-pal/nomad-pal/placer/query"
-	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
@@ -30,9 +27,9 @@ var (
 // in snake_case, at any depth.
 func TestJSONNames(t *testing.T) {
 	for _, v := range []any{
-		explained{}, placer.Event{}, query.Check{}, overview{}, imported{}, groupSummary{}, classified{},
-		model.JobStatus{}, query.GPU{}, query.Explanation{}, model.Status{}, gang.Record{},
-		request.Obstacle{}, model.Try{}, heartbeat.Activity{}, store.Heartbeat{}, agent.Health{}, agent.Metrics{},
+		explained{}, palapi.Event{}, palapi.Check{}, overview{}, imported{}, groupSummary{}, classified{},
+		palapi.JobStatus{}, palapi.GPU{}, palapi.Explanation{}, model.Status{}, gang.Record{},
+		palapi.Obstacle{}, palapi.Try{}, palapi.Activity{}, store.Heartbeat{}, palapi.Health{}, agent.Metrics{},
 	} {
 		checkNames(t, reflect.TypeOf(v), reflect.TypeOf(v).String(), map[reflect.Type]bool{})
 	}

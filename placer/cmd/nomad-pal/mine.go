@@ -13,8 +13,8 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -43,13 +43,13 @@ func me(b *base, client *nomad.Client) (string, error) {
 
 // mine returns the user's jobs among the given jobs. If the user has no jobs, and no job names any
 // user, mine prints a note.
-func (b *base) mine(client *nomad.Client, jobs []model.JobStatus) ([]model.JobStatus, error) {
+func (b *base) mine(client *nomad.Client, jobs []palapi.JobStatus) ([]palapi.JobStatus, error) {
 	name, err := me(b, client)
 	if err != nil {
 		return nil, err
 	}
-	said := slices.ContainsFunc(jobs, func(j model.JobStatus) bool { return j.User != "" })
-	mine := slices.DeleteFunc(jobs, func(j model.JobStatus) bool { return j.User != name })
+	said := slices.ContainsFunc(jobs, func(j palapi.JobStatus) bool { return j.User != "" })
+	mine := slices.DeleteFunc(jobs, func(j palapi.JobStatus) bool { return j.User != name })
 	if len(mine) == 0 && !said {
 		b.complain(fmt.Sprintf("Note: no job has %s as its user. The meta %s is a job's user; nomad-pal run adds it if %s is set", name, rewrite.UserHint, userVariable))
 	}
@@ -58,7 +58,7 @@ func (b *base) mine(client *nomad.Client, jobs []model.JobStatus) ([]model.JobSt
 
 // jobs returns all jobs with GPUs, and the jobs to show: only the user's if mine is set, otherwise
 // all.
-func jobs(b *base, s *answers, mine bool) (all, shown []model.JobStatus, err error) {
+func jobs(b *base, s *answers, mine bool) (all, shown []palapi.JobStatus, err error) {
 	if all, err = s.Jobs(); err != nil || !mine {
 		return all, all, err
 	}
@@ -77,11 +77,11 @@ func myJobs(b *base, client *nomad.Client) (ids []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	mine, err := b.mine(client, slices.DeleteFunc(jobs, func(j model.JobStatus) bool { return j.Namespace != b.namespace }))
+	mine, err := b.mine(client, slices.DeleteFunc(jobs, func(j palapi.JobStatus) bool { return j.Namespace != b.namespace }))
 	if err != nil {
 		return nil, err
 	}
-	return each(mine, func(j model.JobStatus) string { return j.Job }), nil
+	return each(mine, func(j palapi.JobStatus) string { return j.Job }), nil
 }
 
 // sayUser writes NOMAD_PAL_USER into the meta of a job with GPUs that names no user. If the job

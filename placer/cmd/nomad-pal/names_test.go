@@ -7,8 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nomad-pal/nomad-pal/placer/model"
-	"github.com/nomad-pal/nomad-pal/placer/query"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 )
 
 // Commands suggested by run name the namespace. If a job is in another namespace, the error names
@@ -28,9 +27,9 @@ func TestNamesNamespace(t *testing.T) {
 
 // Each GPU counts once, whatever holds it and whatever its problems are.
 func TestCountsAddUp(t *testing.T) {
-	var gpus []query.GPU
-	for _, s := range []model.GPUState{model.GPUFree, model.GPUAllocated, model.GPUUnhealthy, model.GPUQuarantined, model.GPUUnavailable} {
-		gpus = append(gpus, query.GPU{State: s}, query.GPU{State: s, Job: "default/train"})
+	var gpus []palapi.GPU
+	for _, s := range []palapi.GPUState{palapi.GPUFree, palapi.GPUAllocated, palapi.GPUUnhealthy, palapi.GPUQuarantined, palapi.GPUUnavailable} {
+		gpus = append(gpus, palapi.GPU{State: s}, palapi.GPU{State: s, Job: "default/train"})
 	}
 	if n := countGPUs(gpus); n.Allocated+n.Free+n.Unhealthy+n.Quarantined+n.Unavailable != n.GPUs || n.GPUs != len(gpus) {
 		t.Errorf("of %d GPUs: %+v", len(gpus), n)

@@ -10,19 +10,18 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal/attr"
-	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/query"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 )
 
 // stateCell returns a gang's state as a coloured table cell.
-func stateCell(s gang.State) painted {
+func stateCell(s palapi.State) painted {
 	p := painted{plain, string(s)}
 	switch s {
-	case gang.Running:
+	case palapi.Running:
 		p.style = green
-	case gang.Waiting, gang.Committing, gang.Starting, gang.Stopping, gang.Completing, gang.Lost, gang.Resubmitted:
+	case palapi.Waiting, palapi.Committing, palapi.Starting, palapi.Stopping, palapi.Completing, palapi.Lost, palapi.Resubmitted:
 		p.style = yellow
-	case gang.Failed, gang.Rejected, gang.Unschedulable:
+	case palapi.Failed, palapi.Rejected, palapi.Unschedulable:
 		p.style = red
 	}
 	return p
@@ -46,7 +45,7 @@ func (b *base) idLength(n int) int {
 }
 
 // gpuNames returns the names of GPUs in an explanation: NODE:INDEX if the index is known.
-func gpuNames(e *query.Explanation, ids ...string) string {
+func gpuNames(e *palapi.Explanation, ids ...string) string {
 	return strings.Join(each(ids, func(id string) string { return cmp.Or(e.GPUNames[id], id) }), " ")
 }
 
@@ -61,7 +60,7 @@ func printSteps(b *base, steps []string) {
 }
 
 // printHolders prints the jobs that hold GPUs for which a gang waits.
-func printHolders(b *base, h *query.Holders) {
+func printHolders(b *base, h *palapi.Holders) {
 	if h == nil || len(h.Jobs) == 0 {
 		return
 	}
@@ -74,7 +73,7 @@ func printHolders(b *base, h *query.Holders) {
 	b.table(rows)
 	for _, j := range h.Jobs {
 		if j.MayGive > 0 {
-			b.say(plain, fmt.Sprintf("%s is elastic: the job can give back %d of these GPUs from %s on.", j.Job, j.MayGive, query.When(j.GiveFrom, now)))
+			b.say(plain, fmt.Sprintf("%s is elastic: the job can give back %d of these GPUs from %s on.", j.Job, j.MayGive, palapi.When(j.GiveFrom, now)))
 		}
 	}
 	if h.Omitted > 0 {
@@ -84,7 +83,7 @@ func printHolders(b *base, h *query.Holders) {
 
 // roomWhen says which of the holders have to end before a waiting job has enough room; "" if that
 // is unknown.
-func roomWhen(h *query.Holders) string {
+func roomWhen(h *palapi.Holders) string {
 	if h == nil || !h.Enough {
 		return ""
 	}
@@ -106,7 +105,7 @@ func roomWhen(h *query.Holders) string {
 }
 
 // whenItEnds describes when a job is expected to release its GPUs.
-func whenItEnds(j query.Holder, now time.Time) string {
+func whenItEnds(j palapi.Holder, now time.Time) string {
 	end := "unknown: the job has neither pal_duration nor earlier runs, or has run longer than predicted"
 	switch {
 	case j.Stopping:
@@ -114,7 +113,7 @@ func whenItEnds(j query.Holder, now time.Time) string {
 	case j.Service:
 		end = "when somebody stops the job, which is a service"
 	case !j.EndTo.IsZero():
-		end = query.Soon(j.EndFrom, j.EndTo, now) + ", " + j.EndFrom.Local().Format("2006-01-02 15:04 MST")
+		end = palapi.Soon(j.EndFrom, j.EndTo, now) + ", " + j.EndFrom.Local().Format("2006-01-02 15:04 MST")
 	}
 	if j.Preemptible {
 		end += "; the placer may stop the job for other jobs (pal_preempt)"
@@ -149,9 +148,9 @@ func printLegend(b *base, used ...string) {
 func printWord(b *base, word, means string) { b.sayAfter("  ", plain, word+": "+means+".") }
 
 // printWords prints the explanations of the terms that occur in the explanation of a job.
-func printWords(b *base, e *query.Explanation) {
+func printWords(b *base, e *palapi.Explanation) {
 	d := e.Decision
-	if d == nil || e.State == gang.Unschedulable {
+	if d == nil || e.State == palapi.Unschedulable {
 		return
 	}
 	used := []string{"Application class"}

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/nomad-pal/nomad-pal/pal/attr"
-	"github.com/nomad-pal/nomad-pal/placer/query"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 )
 
 // placesHelp documents the forms in which commands accept GPUs.
@@ -21,7 +21,7 @@ or a PCI address (node-1:1a:00.0; the node can be left out if no other node has 
 
 // at returns the ids of the GPUs that a word names by their place: NODE:INDEX, NODE:BUS-ID or
 // BUS-ID. Parts of a shared GPU and MIG instances have their GPU's place.
-func at(all []query.GPU, word string) (ids []string) {
+func at(all []palapi.GPU, word string) (ids []string) {
 	for _, g := range all {
 		slot := attr.Slot{Index: g.Index, BusID: g.BusID}
 		place, ofNode := strings.CutPrefix(word, g.Node+":")
@@ -33,8 +33,8 @@ func at(all []query.GPU, word string) (ids []string) {
 }
 
 // oneGPU returns the whole GPU that a word names. A MIG instance counts as a GPU.
-func oneGPU(all []query.GPU, word string) (string, error) {
-	ids := attr.GPUsOf(each(all, func(g query.GPU) string { return g.ID }))
+func oneGPU(all []palapi.GPU, word string) (string, error) {
+	ids := attr.GPUsOf(each(all, func(g palapi.GPU) string { return g.ID }))
 	found := attr.GPUsOf(at(all, word))
 	if len(found) == 0 {
 		found = beginningWith(ids, word)
@@ -49,9 +49,9 @@ func oneGPU(all []query.GPU, word string) (string, error) {
 }
 
 // unnumbered explains why NODE:INDEX names no GPU if the node's plugin does not publish indexes.
-func unnumbered(all []query.GPU, word string) string {
+func unnumbered(all []palapi.GPU, word string) string {
 	node, _, ok := strings.Cut(word, ":")
-	without := func(g query.GPU) bool { return g.Node == node && g.Index == nil }
+	without := func(g palapi.GPU) bool { return g.Node == node && g.Index == nil }
 	if !ok || !slices.ContainsFunc(all, without) {
 		return ""
 	}
@@ -59,7 +59,7 @@ func unnumbered(all []query.GPU, word string) string {
 }
 
 // placeOf names a GPU as nvidia-smi on its node does; "" if its place is unknown.
-func placeOf(g query.GPU) string {
+func placeOf(g palapi.GPU) string {
 	switch {
 	case g.Index != nil && g.BusID != "":
 		return fmt.Sprintf("GPU %d in nvidia-smi (%s)", *g.Index, g.BusID)
@@ -71,12 +71,12 @@ func placeOf(g query.GPU) string {
 
 // placeColumns reports whether a table of GPUs shows indexes, and whether it shows PCI addresses,
 // which are for GPUs without a known index.
-func placeColumns(gpus []query.GPU) (index, bus bool) {
-	index = slices.ContainsFunc(gpus, func(g query.GPU) bool { return g.Index != nil })
-	return index, slices.ContainsFunc(gpus, func(g query.GPU) bool { return g.Index == nil && g.BusID != "" })
+func placeColumns(gpus []palapi.GPU) (index, bus bool) {
+	index = slices.ContainsFunc(gpus, func(g palapi.GPU) bool { return g.Index != nil })
+	return index, slices.ContainsFunc(gpus, func(g palapi.GPU) bool { return g.Index == nil && g.BusID != "" })
 }
 
-func indexOf(g query.GPU) string {
+func indexOf(g palapi.GPU) string {
 	if g.Index == nil {
 		return "-"
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/attr"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
-	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 // Commands show and accept nvidia-smi's numbers, which differ from the order of UUIDs. If the
@@ -37,7 +37,7 @@ func TestGPUsByPlace(t *testing.T) {
 	c.nomad.AddNode(plain)
 	c.agent("", "http {\n  bind_port = 0\n}\n")
 
-	var gpus []query.GPU
+	var gpus []palapi.GPU
 	if _, out, said := c.does("gpus", "-json", "-node", "node-2", "-node", "node-3"); json.Unmarshal([]byte(out), &gpus) != nil {
 		t.Fatal(out, said)
 	}

@@ -12,10 +12,9 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
-	"github.com/nomad-pal/nomad-pal/placer/query"
 	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -38,7 +37,7 @@ Nomad refuses. (As with nomad job plan, 1 means that allocations would be made.)
 
 // planned is the JSON object that `nomad-pal plan -json` prints.
 type planned struct {
-	*query.Explanation
+	*palapi.Explanation
 	// JobModifyIndex is the job's index in Nomad, for run -check-index; 0 for a new job.
 	JobModifyIndex uint64 `json:"job_modify_index"`
 	// Diff is what would change in Nomad's job, one change per line. The parts that the placer
@@ -80,7 +79,7 @@ func runPlan(b *base, args []string) int {
 	} else if none := b.noNamespace(s.nomad, *job.Namespace); none != nil {
 		return failed(none)
 	}
-	if unread == nil && e.State != gang.Rejected { // for a rejected job, the diff would only add Nomad's own error
+	if unread == nil && e.State != palapi.Rejected { // for a rejected job, the diff would only add Nomad's own error
 		if x.Diff, err = b.diff(s, is, job); err != nil {
 			s.note = fmt.Sprintf("cannot show the changes to the job: %v", err)
 		}
@@ -94,7 +93,7 @@ func runPlan(b *base, args []string) int {
 	if code := b.show(x, func() { printPlan(b, x, unread == nil) }); code != 0 {
 		return planFailed
 	}
-	if e.State == gang.Native { // Nomad places the job, and needs no placer
+	if e.State == palapi.Native { // Nomad places the job, and needs no placer
 		s.printNote()
 		return 0
 	}
@@ -107,14 +106,14 @@ func (x planned) exitCode(idle int) int {
 	switch {
 	case x.never():
 		return 2
-	case x.State == gang.Starting:
+	case x.State == palapi.Starting:
 		return cmp.Or(idle, 1)
 	}
 	return idle
 }
 
 // never reports whether the job can never start as it is written.
-func (x planned) never() bool { return x.State == gang.Rejected || x.State == gang.Unschedulable }
+func (x planned) never() bool { return x.State == palapi.Rejected || x.State == palapi.Unschedulable }
 
 // printPlan prints a plan for people. indexKnown reports whether x.JobModifyIndex is known.
 func printPlan(b *base, x planned, indexKnown bool) {

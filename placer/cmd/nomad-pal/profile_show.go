@@ -14,7 +14,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
-	"github.com/nomad-pal/nomad-pal/placer/ledger"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
@@ -199,10 +199,10 @@ func printProfile(b *base, p *profile.Profile, app string, verbose bool) {
 
 // modelSpeeds returns the speeds of the profile's models, including models that the cluster no
 // longer has. If app is not "", modelSpeeds returns only the speeds for this application class.
-func modelSpeeds(p *profile.Profile, app string) (out []ledger.ModelSpeed) {
+func modelSpeeds(p *profile.Profile, app string) (out []palapi.ModelSpeed) {
 	for _, r := range p.Rates {
 		if app == "" || r.App == pal.AppClass(app) {
-			out = append(out, ledger.ModelSpeed{Device: r.Model, Class: r.App, Rate: r.Rate, Unit: attr.RateUnit(r.App), GPUs: r.GPUs, Speed: p.Speeds(r.App)[r.Model]})
+			out = append(out, palapi.ModelSpeed{Device: r.Model, Class: r.App, Rate: r.Rate, Unit: attr.RateUnit(r.App), GPUs: r.GPUs, Speed: p.Speeds(r.App)[r.Model]})
 		}
 	}
 	return out

@@ -16,9 +16,8 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/placer"
-	"github.com/nomad-pal/nomad-pal/placer/failure"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
-	"github.com/nomad-pal/nomad-pal/placer/query"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -89,7 +88,7 @@ const longestReason = 200
 // putInQuarantine puts GPUs in quarantine. Each of the texts in gpus must name exactly one known
 // GPU: see [oneGPU].
 func putInQuarantine(b *base, gpus []string, why, long string, lifts bool) int {
-	span, err := failure.Longest, error(nil)
+	span, err := palapi.LongestQuarantine, error(nil)
 	if long != "" {
 		if span, err = rewrite.ParseSpan(long); err != nil {
 			return b.fail(fmt.Errorf("-time %q is %w", long, err))
@@ -125,7 +124,7 @@ func putInQuarantine(b *base, gpus []string, why, long string, lifts bool) int {
 	if err != nil {
 		return b.fail(err)
 	}
-	maps.DeleteFunc(qs, func(id string, _ failure.Quarantine) bool { return !slices.Contains(gpus, id) })
+	maps.DeleteFunc(qs, func(id string, _ palapi.Quarantine) bool { return !slices.Contains(gpus, id) })
 	return b.show(qs, func() { b.printEach(gpus, "In quarantine:", "") })
 }
 
@@ -152,10 +151,10 @@ func haveReread(b *base, a *answers) {
 }
 
 // quarantined returns the GPUs that are in quarantine now.
-func quarantined(b *base, client *nomad.Client) (map[string]failure.Quarantine, error) {
+func quarantined(b *base, client *nomad.Client) (map[string]palapi.Quarantine, error) {
 	qs, err := placer.ReadQuarantine(b.ctx, client)
 	now := time.Now()
-	maps.DeleteFunc(qs, func(_ string, q failure.Quarantine) bool { return !now.Before(q.Until) })
+	maps.DeleteFunc(qs, func(_ string, q palapi.Quarantine) bool { return !now.Before(q.Until) })
 	return qs, b.damaged(err)
 }
 
@@ -217,12 +216,12 @@ func wholeIDs(b *base, client *nomad.Client, given []string) ([]string, error) {
 }
 
 // printQuarantine prints the GPUs in quarantine. known are the cluster's GPUs.
-func printQuarantine(b *base, qs map[string]failure.Quarantine, known []query.GPU) {
+func printQuarantine(b *base, qs map[string]palapi.Quarantine, known []palapi.GPU) {
 	rows, ids := []string{row("GPU", "Id", "Bus id", "Until", "Strikes", "Reason")}, slices.Sorted(maps.Keys(qs))
 	for _, id := range ids {
-		short, name, bus := shortGPU(id, b.idLength(query.IDLength(ids))), "-", "-"
-		if i := slices.IndexFunc(known, func(g query.GPU) bool { return attr.GPUOf(g.ID) == id }); i >= 0 {
-			name, bus = query.GPUName(short, known[i].Node, known[i].Index, len(id)), cmp.Or(known[i].BusID, "-")
+		short, name, bus := shortGPU(id, b.idLength(palapi.IDLength(ids))), "-", "-"
+		if i := slices.IndexFunc(known, func(g palapi.GPU) bool { return attr.GPUOf(g.ID) == id }); i >= 0 {
+			name, bus = palapi.GPUName(short, known[i].Node, known[i].Index, len(id)), cmp.Or(known[i].BusID, "-")
 		}
 		q := qs[id]
 		rows = append(rows, row(name, short, bus, untilWhen(q), q.Strikes, oneLine(q.Reason)))
@@ -231,7 +230,7 @@ func printQuarantine(b *base, qs map[string]failure.Quarantine, known []query.GP
 }
 
 // untilWhen returns the end of a GPU's quarantine as text.
-func untilWhen(q failure.Quarantine) string {
+func untilWhen(q palapi.Quarantine) string {
 	if q.Endless() {
 		return "it is lifted"
 	}

@@ -14,9 +14,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
-	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/model"
-	"github.com/nomad-pal/nomad-pal/placer/query"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 )
 
 // terminalRows is how many jobs queue prints on a terminal by default.
@@ -52,18 +50,18 @@ Queue Options:
 // queueStates includes completing jobs, although their last members may still hold GPUs.
 // listedStates also includes resubmitted jobs, which keep their old GPUs until they get new ones.
 var (
-	queueStates  = []gang.State{gang.Waiting, gang.Committing, gang.Completing, gang.Rejected, gang.Unschedulable, gang.Failed}
-	listedStates = append(slices.Clone(queueStates), gang.Resubmitted)
+	queueStates  = []palapi.State{palapi.Waiting, palapi.Committing, palapi.Completing, palapi.Rejected, palapi.Unschedulable, palapi.Failed}
+	listedStates = append(slices.Clone(queueStates), palapi.Resubmitted)
 )
 
 // queueFilter selects jobs by namespace and state.
 type queueFilter struct {
 	namespace string
-	states    []gang.State
+	states    []palapi.State
 }
 
-func (f queueFilter) shows(j model.JobStatus) bool {
-	if j.State == gang.Resubmitted && j.Reason.IsZero() { // the job keeps its GPUs
+func (f queueFilter) shows(j palapi.JobStatus) bool {
+	if j.State == palapi.Resubmitted && j.Reason.IsZero() { // the job keeps its GPUs
 		return false
 	}
 	return slices.Contains(f.states, j.State) && (f.namespace == "" || f.namespace == "*" || f.namespace == j.Namespace)
@@ -76,9 +74,9 @@ func (f *queueFilter) only(states string) error {
 	}
 	f.states = nil
 	for _, name := range strings.Split(states, ",") {
-		s := gang.State(name)
+		s := palapi.State(name)
 		if !slices.Contains(listedStates, s) {
-			known := strings.Join(each(listedStates, func(s gang.State) string { return string(s) }), ", ")
+			known := strings.Join(each(listedStates, func(s palapi.State) string { return string(s) }), ", ")
 			return fmt.Errorf("-state: %q is none of %s", name, known)
 		}
 		f.states = append(f.states, s)
@@ -113,7 +111,7 @@ func runQueue(b *base, args []string) int {
 	if err != nil {
 		return b.fail(err)
 	}
-	jobs = slices.DeleteFunc(slices.Clone(jobs), func(j model.JobStatus) bool { return !f.shows(j) })
+	jobs = slices.DeleteFunc(slices.Clone(jobs), func(j palapi.JobStatus) bool { return !f.shows(j) })
 	if len(jobs) == 0 && f.namespace != "" {
 		if err := b.noNamespace(s.nomad, b.namespace); err != nil {
 			return b.fail(err)
@@ -129,7 +127,7 @@ func runQueue(b *base, args []string) int {
 		b.warn(s)
 		rows := jobs
 		if !*elements {
-			rows = model.ByArray(jobs, all)
+			rows = palapi.ByArray(jobs, all)
 		}
 		if len(jobs) == 0 {
 			b.write(noneWaits(*mine && cmp.Or(f.namespace, *states) == "", all))
@@ -154,8 +152,8 @@ func (b *base) shown(limit, n int) int {
 
 // noneWaits returns a sentence for a queue without matching jobs. The sentence summarizes the other
 // jobs.
-func noneWaits(onlyMine bool, all []model.JobStatus) string {
-	others := slices.DeleteFunc(slices.Clone(all), func(j model.JobStatus) bool { return !queueFilter{states: listedStates}.shows(j) })
+func noneWaits(onlyMine bool, all []palapi.JobStatus) string {
+	others := slices.DeleteFunc(slices.Clone(all), func(j palapi.JobStatus) bool { return !queueFilter{states: listedStates}.shows(j) })
 	switch {
 	case len(others) == 0:
 		return "No job waits.\n"
@@ -166,7 +164,7 @@ func noneWaits(onlyMine bool, all []model.JobStatus) string {
 }
 
 // printQueue prints a table of the shown jobs, and a summary of all jobs.
-func printQueue(b *base, jobs, rows, shown []model.JobStatus, now time.Time) {
+func printQueue(b *base, jobs, rows, shown []palapi.JobStatus, now time.Time) {
 	b.printJobs(shown, now)
 	b.write("\n")
 	b.say(plain, queueSummary(jobs)+more(len(rows)-len(shown)))
@@ -178,39 +176,39 @@ type jobColumn struct {
 	head  string
 	shown bool
 	spare int
-	cell  func(j model.JobStatus) any
+	cell  func(j palapi.JobStatus) any
 }
 
 // jobColumns returns the columns for a table of jobs. Some columns are not shown if they would tell
 // the reader nothing, for example if they would be empty.
-func (b *base) jobColumns(jobs []model.JobStatus, now time.Time) []jobColumn {
-	some := func(f func(j model.JobStatus) bool) bool { return slices.ContainsFunc(jobs, f) }
-	runs := some(func(j model.JobStatus) bool { return j.Nodes > 0 })
-	expected, ends := some(func(j model.JobStatus) bool { return !j.StartTo.IsZero() }), some(func(j model.JobStatus) bool { return !j.EndTo.IsZero() })
+func (b *base) jobColumns(jobs []palapi.JobStatus, now time.Time) []jobColumn {
+	some := func(f func(j palapi.JobStatus) bool) bool { return slices.ContainsFunc(jobs, f) }
+	runs := some(func(j palapi.JobStatus) bool { return j.Nodes > 0 })
+	expected, ends := some(func(j palapi.JobStatus) bool { return !j.StartTo.IsZero() }), some(func(j palapi.JobStatus) bool { return !j.EndTo.IsZero() })
 	// One column can have both times, because a job that is expected to start has no expected end.
 	both := b.io.terminal && expected && ends
 	return []jobColumn{
-		{"#", some(func(j model.JobStatus) bool { return j.Position > 0 }), 0, func(j model.JobStatus) any { return unlessZero(j.Position) }},
-		{"Job", true, 0, func(j model.JobStatus) any { return j.Job }},
-		{"Namespace", some(func(j model.JobStatus) bool { return j.Namespace != "default" }), 0, func(j model.JobStatus) any { return j.Namespace }},
-		{"User", some(func(j model.JobStatus) bool { return j.User != "" }), 0, func(j model.JobStatus) any { return j.User }},
-		{"State", true, 0, func(j model.JobStatus) any { return stateCell(j.State) }},
-		{"Runs", some(func(j model.JobStatus) bool { return j.Runs != nil }), 0, func(j model.JobStatus) any { return runsOf(j) }},
-		{"Priority", some(func(j model.JobStatus) bool { return j.Priority != jobs[0].Priority }), 4, func(j model.JobStatus) any { return j.Priority }},
-		{"GPUs", true, 0, func(j model.JobStatus) any { return j.Size() }},
-		{"Nodes", runs, 2, func(j model.JobStatus) any { return unlessZero(j.Nodes) }},
-		{"Class", true, 1, func(j model.JobStatus) any { return j.Class }},
-		{"Submitted", true, 3, func(j model.JobStatus) any { return query.Ago(j.Submitted, now) }},
-		{"Elapsed", runs, 0, func(j model.JobStatus) any { return elapsed(j.Started, now) }},
-		{"Expected start", expected && !both, 0, func(j model.JobStatus) any { return query.Soon(j.StartFrom, j.StartTo, now) }},
-		{"Expected end", ends && !both, 0, func(j model.JobStatus) any { return query.Soon(j.EndFrom, j.EndTo, now) }},
-		{"Expected", both, 0, func(j model.JobStatus) any { return startOrEnd(j, now) }},
-		{"Reason", true, 0, func(j model.JobStatus) any { return j.Reason.String() }},
+		{"#", some(func(j palapi.JobStatus) bool { return j.Position > 0 }), 0, func(j palapi.JobStatus) any { return unlessZero(j.Position) }},
+		{"Job", true, 0, func(j palapi.JobStatus) any { return j.Job }},
+		{"Namespace", some(func(j palapi.JobStatus) bool { return j.Namespace != "default" }), 0, func(j palapi.JobStatus) any { return j.Namespace }},
+		{"User", some(func(j palapi.JobStatus) bool { return j.User != "" }), 0, func(j palapi.JobStatus) any { return j.User }},
+		{"State", true, 0, func(j palapi.JobStatus) any { return stateCell(j.State) }},
+		{"Runs", some(func(j palapi.JobStatus) bool { return j.Runs != nil }), 0, func(j palapi.JobStatus) any { return runsOf(j) }},
+		{"Priority", some(func(j palapi.JobStatus) bool { return j.Priority != jobs[0].Priority }), 4, func(j palapi.JobStatus) any { return j.Priority }},
+		{"GPUs", true, 0, func(j palapi.JobStatus) any { return j.Size() }},
+		{"Nodes", runs, 2, func(j palapi.JobStatus) any { return unlessZero(j.Nodes) }},
+		{"Class", true, 1, func(j palapi.JobStatus) any { return j.Class }},
+		{"Submitted", true, 3, func(j palapi.JobStatus) any { return palapi.Ago(j.Submitted, now) }},
+		{"Elapsed", runs, 0, func(j palapi.JobStatus) any { return elapsed(j.Started, now) }},
+		{"Expected start", expected && !both, 0, func(j palapi.JobStatus) any { return palapi.Soon(j.StartFrom, j.StartTo, now) }},
+		{"Expected end", ends && !both, 0, func(j palapi.JobStatus) any { return palapi.Soon(j.EndFrom, j.EndTo, now) }},
+		{"Expected", both, 0, func(j palapi.JobStatus) any { return startOrEnd(j, now) }},
+		{"Reason", true, 0, func(j palapi.JobStatus) any { return j.Reason.String() }},
 	}
 }
 
 // printJobs prints a table of jobs.
-func (b *base) printJobs(jobs []model.JobStatus, now time.Time) {
+func (b *base) printJobs(jobs []palapi.JobStatus, now time.Time) {
 	columns := slices.DeleteFunc(b.jobColumns(jobs, now), func(c jobColumn) bool { return !c.shown })
 	cells := func(of func(c jobColumn) any) string { return row(each(columns, of)...) }
 	table := func() []string {
@@ -232,18 +230,18 @@ func (b *base) printJobs(jobs []model.JobStatus, now time.Time) {
 const spareColumns = 4
 
 // startOrEnd returns when a job is expected to start or, if it has started, to end.
-func startOrEnd(j model.JobStatus, now time.Time) string {
-	if start := query.Soon(j.StartFrom, j.StartTo, now); start != "" {
+func startOrEnd(j palapi.JobStatus, now time.Time) string {
+	if start := palapi.Soon(j.StartFrom, j.StartTo, now); start != "" {
 		return "start " + start
 	}
-	if end := query.Soon(j.EndFrom, j.EndTo, now); end != "" {
+	if end := palapi.Soon(j.EndFrom, j.EndTo, now); end != "" {
 		return "end " + end
 	}
 	return ""
 }
 
 // runsOf returns the numbers of an array's runs by state, or "" if the job is not an array.
-func runsOf(j model.JobStatus) string {
+func runsOf(j palapi.JobStatus) string {
 	if j.Runs == nil {
 		return ""
 	}
@@ -263,11 +261,11 @@ func elapsed(started, now time.Time) string {
 	if started.IsZero() {
 		return ""
 	}
-	return query.About(max(0, now.Sub(started)))
+	return palapi.About(max(0, now.Sub(started)))
 }
 
 // byPosition compares jobs by their position in the queue. Jobs without a position come last.
-func byPosition(a, b model.JobStatus) int {
+func byPosition(a, b palapi.JobStatus) int {
 	return cmp.Compare(cmp.Or(a.Position, math.MaxInt), cmp.Or(b.Position, math.MaxInt))
 }
 
@@ -280,15 +278,15 @@ func more(n int) string {
 
 // queueSummary counts the jobs that do not have the GPUs that they request, by kind: waiting,
 // failed, never able to start and so on.
-func queueSummary(jobs []model.JobStatus) string {
+func queueSummary(jobs []palapi.JobStatus) string {
 	waiting, runOn, never, failed, least, requested := 0, 0, 0, 0, 0.0, 0.0
 	for _, j := range jobs {
 		switch j.State {
-		case gang.Resubmitted:
+		case palapi.Resubmitted:
 			runOn++
-		case gang.Rejected, gang.Unschedulable:
+		case palapi.Rejected, palapi.Unschedulable:
 			never++
-		case gang.Failed:
+		case palapi.Failed:
 			failed++
 		default:
 			waiting, least, requested = waiting+1, least+j.Amount(j.LeastGPUs()), requested+j.Amount(j.GPUs)
@@ -304,7 +302,7 @@ func queueSummary(jobs []model.JobStatus) string {
 		}
 		parts = append(parts, reason.Counted(n, one, many))
 	}
-	gpus := model.GPURange(least, requested)
+	gpus := palapi.GPURange(least, requested)
 	add(waiting, "waits for "+gpus, "wait for "+gpus)
 	add(runOn, "keeps running in the old version", "keep running in the old version")
 	add(never, "can never start", "can never start")
@@ -339,7 +337,7 @@ func printTenants(b *base, tenants []queue.TenantUse) {
 	}
 	b.table(rows)
 	if half := time.Duration(tenants[0].HalfLifeSeconds * float64(time.Second)); half > 0 {
-		b.say(plain, "Old GPU hours count less: a GPU hour used "+query.Days(half)+" ago counts half (usage_half_life).")
+		b.say(plain, "Old GPU hours count less: a GPU hour used "+palapi.Days(half)+" ago counts half (usage_half_life).")
 	}
 	if ungated {
 		b.say(plain, "Nomad starts jobs without the gate itself: they count in these figures, but no limit keeps them from starting.")

@@ -18,22 +18,18 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
-	"github.com/nomad-pal/nomad-pal/placer/accounting"
-	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
-	"github.com/nomad-pal/nomad-pal/placer/model"
-	"github.com/nomad-pal/nomad-pal/placer/query"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 )
 
 // agentWith simulates an agent with n jobs: every tenth never starts, and namespaces and classes
 // alternate.
 func agentWith(t testing.TB, n int) string {
-	var jobs []model.JobStatus
+	var jobs []palapi.JobStatus
 	for i := range n {
-		j := model.JobStatus{Namespace: fmt.Sprintf("ns-%d", i%2), Job: fmt.Sprintf("job-%05d", i), State: gang.Waiting, GPUs: 1 + i%4, Class: string(rune('A' + i%4)),
+		j := palapi.JobStatus{Namespace: fmt.Sprintf("ns-%d", i%2), Job: fmt.Sprintf("job-%05d", i), State: palapi.Waiting, GPUs: 1 + i%4, Class: string(rune('A' + i%4)),
 			Submitted: time.Now().Add(-time.Hour), Reason: reason.Reason{Kind: reason.GPUs, Needs: 4, Free: 1}}
 		if i%10 == 9 {
-			j.State, j.Reason = gang.Unschedulable, reason.Reason{Kind: reason.TooFew, Needs: 80, Match: 8}
+			j.State, j.Reason = palapi.Unschedulable, reason.Reason{Kind: reason.TooFew, Needs: 80, Match: 8}
 		} else {
 			j.Position = n - i
 		}
@@ -43,7 +39,7 @@ func agentWith(t testing.TB, n int) string {
 		w.Header().Set("Content-Type", "application/json")
 		switch r.URL.Path {
 		case "/v1/agent":
-			_ = json.NewEncoder(w).Encode(heartbeat.Activity{Working: true, Agent: "test"})
+			_ = json.NewEncoder(w).Encode(palapi.Activity{Working: true, Agent: "test"})
 		case "/v1/queue":
 			_ = json.NewEncoder(w).Encode(jobs)
 		case "/v1/tenants":
@@ -138,12 +134,12 @@ func BenchmarkQueue(b *testing.B) {
 func TestStatusWithoutExpectedEnd(t *testing.T) {
 	now := time.Now()
 	for _, known := range []bool{false, true} {
-		j := model.JobStatus{Namespace: "default", Job: "a", State: gang.Running, Nodes: 1}
+		j := palapi.JobStatus{Namespace: "default", Job: "a", State: palapi.Running, Nodes: 1}
 		if known {
 			j.EndFrom, j.EndTo = now.Add(time.Hour), now.Add(time.Hour)
 		}
 		var out bytes.Buffer
-		printStatus(&base{io: streams{out: &out}}, overview{Jobs: []model.JobStatus{j}}, false)
+		printStatus(&base{io: streams{out: &out}}, overview{Jobs: []palapi.JobStatus{j}}, false)
 		if strings.Contains(out.String(), "pal_duration") == known {
 			t.Errorf("known %v:\n%s", known, out.String())
 		}
@@ -164,7 +160,7 @@ func TestTenantsFade(t *testing.T) {
 // On 80 columns, a column without any value is left out.
 func TestJobsWithoutExpectedStart(t *testing.T) {
 	now := time.Now()
-	jobs := []model.JobStatus{{Namespace: "default", Job: "a", State: gang.Waiting}}
+	jobs := []palapi.JobStatus{{Namespace: "default", Job: "a", State: palapi.Waiting}}
 	for _, expected := range []bool{false, true} {
 		var out bytes.Buffer
 		if expected {
@@ -184,12 +180,12 @@ func TestJobsOnTerminal(t *testing.T) {
 	now := time.Now()
 	const why = "the job could start, but waits for GPUs that are faster or closer together and may soon come free"
 	start, end := now.Add(4*time.Minute), now.Add(8*time.Minute)
-	jobs := []model.JobStatus{
-		{Namespace: "default", Job: "train", Position: 1, State: gang.Waiting, GPUs: 16, Class: "A", Submitted: now, StartFrom: start, StartTo: end, Reason: reason.Reason{Kind: reason.Locality}},
-		{Namespace: "default", Job: "light", State: gang.Running, GPUs: 1, Nodes: 1, Class: "B", Submitted: now, Started: now, EndFrom: start, EndTo: end},
-		{Namespace: "default", Job: "mig", State: gang.Unschedulable, GPUs: 1, Class: "D", Submitted: now, Reason: reason.Unread("none")},
+	jobs := []palapi.JobStatus{
+		{Namespace: "default", Job: "train", Position: 1, State: palapi.Waiting, GPUs: 16, Class: "A", Submitted: now, StartFrom: start, StartTo: end, Reason: reason.Reason{Kind: reason.Locality}},
+		{Namespace: "default", Job: "light", State: palapi.Running, GPUs: 1, Nodes: 1, Class: "B", Submitted: now, Started: now, EndFrom: start, EndTo: end},
+		{Namespace: "default", Job: "mig", State: palapi.Unschedulable, GPUs: 1, Class: "D", Submitted: now, Reason: reason.Unread("none")},
 	}
-	for _, listed := range [][]model.JobStatus{jobs, jobs[:1]} {
+	for _, listed := range [][]palapi.JobStatus{jobs, jobs[:1]} {
 		var out bytes.Buffer
 		b := base{io: streams{out: &out, terminal: true}}
 		b.printJobs(listed, now)
@@ -226,18 +222,18 @@ func TestManyColumnsOnTerminal(t *testing.T) {
 	now := time.Now()
 	start := now.Add(4 * time.Minute)
 	why := reason.Reason{Kind: reason.TooFew, Needs: 1}
-	mixed := []model.JobStatus{
-		{Namespace: "default", Job: "nightly-eval", Position: 1, State: gang.Waiting, Priority: 50, GPUs: 1, Class: "B", Submitted: now, StartFrom: start, StartTo: start, Runs: &model.Runs{Waiting: 1, Complete: 1}, Reason: why},
-		{Namespace: "default", Job: "docker-train", State: gang.Unschedulable, Priority: 50, GPUs: 1, Class: "B", Submitted: now, Reason: reason.Unread("none")},
-		{Namespace: "default", Job: "llama-pretrain", State: gang.Running, Priority: 60, GPUs: 16, Nodes: 4, Class: "B", Submitted: now, Started: now},
+	mixed := []palapi.JobStatus{
+		{Namespace: "default", Job: "nightly-eval", Position: 1, State: palapi.Waiting, Priority: 50, GPUs: 1, Class: "B", Submitted: now, StartFrom: start, StartTo: start, Runs: &palapi.Runs{Waiting: 1, Complete: 1}, Reason: why},
+		{Namespace: "default", Job: "docker-train", State: palapi.Unschedulable, Priority: 50, GPUs: 1, Class: "B", Submitted: now, Reason: reason.Unread("none")},
+		{Namespace: "default", Job: "llama-pretrain", State: palapi.Running, Priority: 60, GPUs: 16, Nodes: 4, Class: "B", Submitted: now, Started: now},
 	}
-	run := model.JobStatus{Namespace: "default", Job: "nightly-evaluation/periodic-1796031720", Position: 2, State: gang.Waiting, GPUs: 1, Class: "B", Submitted: now, StartFrom: start, StartTo: start, Reason: why}
+	run := palapi.JobStatus{Namespace: "default", Job: "nightly-evaluation/periodic-1796031720", Position: 2, State: palapi.Waiting, GPUs: 1, Class: "B", Submitted: now, StartFrom: start, StartTo: start, Reason: why}
 	for _, tc := range []struct {
-		jobs []model.JobStatus
+		jobs []palapi.JobStatus
 		want []string
 	}{
 		{mixed, []string{"nightly-eval", "docker-train", "llama-pretrain", "unschedulable", "Elapsed", "Expected", "60", "    needs 1 GPU; the cluster has none that match\n"}},
-		{[]model.JobStatus{run, run}, []string{"nightly-evaluation/periodic-  ", "1796031720", "Submitted", "Class", "    needs 1 GPU; the cluster has none that match\n"}},
+		{[]palapi.JobStatus{run, run}, []string{"nightly-evaluation/periodic-  ", "1796031720", "Submitted", "Class", "    needs 1 GPU; the cluster has none that match\n"}},
 	} {
 		var out bytes.Buffer
 		b := base{io: streams{out: &out, terminal: true}}
@@ -259,22 +255,22 @@ func TestManyColumnsOnTerminal(t *testing.T) {
 // their new form.
 func TestQueueOfResubmitted(t *testing.T) {
 	f := queueFilter{states: listedStates}
-	jobs := []model.JobStatus{
-		{State: gang.Waiting, GPUs: 2},
-		{State: gang.Resubmitted, GPUs: 8, Reason: reason.Reason{Kind: reason.RunsOnAsBefore}},
-		{State: gang.Resubmitted, GPUs: 4}, // keeps its GPUs
+	jobs := []palapi.JobStatus{
+		{State: palapi.Waiting, GPUs: 2},
+		{State: palapi.Resubmitted, GPUs: 8, Reason: reason.Reason{Kind: reason.RunsOnAsBefore}},
+		{State: palapi.Resubmitted, GPUs: 4}, // keeps its GPUs
 	}
 	if !f.shows(jobs[0]) || !f.shows(jobs[1]) || f.shows(jobs[2]) {
 		t.Error("the listed gangs")
 	}
 	for _, tc := range []struct {
-		jobs []model.JobStatus
+		jobs []palapi.JobStatus
 		want string
 	}{
 		{jobs[:2], "1 job waits for 2 GPUs; 1 keeps running in the old version."},
 		{jobs[1:2], "1 job keeps running in the old version."},
-		{[]model.JobStatus{{State: gang.Failed}, {State: gang.Unschedulable}, {State: gang.Rejected}}, "2 jobs can never start; 1 failed."},
-		{[]model.JobStatus{{State: gang.Failed}}, "1 job failed."},
+		{[]palapi.JobStatus{{State: palapi.Failed}, {State: palapi.Unschedulable}, {State: palapi.Rejected}}, "2 jobs can never start; 1 failed."},
+		{[]palapi.JobStatus{{State: palapi.Failed}}, "1 job failed."},
 	} {
 		if got := queueSummary(tc.jobs); got != tc.want {
 			t.Errorf("got %q, want %q", got, tc.want)
@@ -289,8 +285,8 @@ func TestColumnsLeftOut(t *testing.T) {
 		print(&base{io: streams{out: &out, terminal: true}})
 		return strings.Join(strings.Fields(out.String()), " ")
 	}
-	jobs := []model.JobStatus{{Namespace: "default", Job: "a", State: gang.Running, GPUs: 8, Class: "B", Reason: reason.Unread("why")}}
-	gpus := []query.GPU{{ID: "G1", Node: "n", Device: "X", State: model.GPUFree}, {ID: "G2", Node: "n", Device: "X", State: model.GPUFree}}
+	jobs := []palapi.JobStatus{{Namespace: "default", Job: "a", State: palapi.Running, GPUs: 8, Class: "B", Reason: reason.Unread("why")}}
+	gpus := []palapi.GPU{{ID: "G1", Node: "n", Device: "X", State: palapi.GPUFree}, {ID: "G2", Node: "n", Device: "X", State: palapi.GPUFree}}
 	queue := func(b *base) { b.printJobs(jobs, time.Now()) }
 	list := func(b *base) { printGPUs(b, gpus, 0) }
 	if got, want := printed(queue), "Job State GPUs Class Submitted Reason a running 8 B - why"; got != want {
@@ -312,12 +308,12 @@ func TestColumnsLeftOut(t *testing.T) {
 func TestStatusOfSpeed(t *testing.T) {
 	slower, low, high := 0.061, 0.042, 0.08
 	for _, c := range []struct {
-		speed *accounting.Speed
+		speed *palapi.Speed
 		want  string
 	}{
-		{&accounting.Speed{FastRuns: 12, SlowRuns: 10, Slower: &slower, Low: &low, High: &high},
+		{&palapi.Speed{FastRuns: 12, SlowRuns: 10, Slower: &slower, Low: &low, High: &high},
 			"the same jobs took 6.1 % (4.2 to 8.0 %) longer with a GPU of class 4 or slower (10 runs) than on GPUs of class 1 (12 runs)"},
-		{&accounting.Speed{FastRuns: 9, SlowRuns: 10}, ""},
+		{&palapi.Speed{FastRuns: 9, SlowRuns: 10}, ""},
 		{nil, ""},
 	} {
 		var out strings.Builder

@@ -23,9 +23,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
-	"github.com/nomad-pal/nomad-pal/placer/failure"
-	"github.com/nomad-pal/nomad-pal/placer/model"
-	"github.com/nomad-pal/nomad-pal/placer/query"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 )
 
 // hostile are job names that Nomad accepts, each with its form in a table.
@@ -56,18 +54,18 @@ func commandOn(out *bytes.Buffer) *base {
 func printers(name string) map[string]func(b *base) {
 	return map[string]func(b *base){
 		"jobs": func(b *base) {
-			b.printJobs([]model.JobStatus{{Namespace: name, Job: name, Class: name, Reason: reason.Unread(name)}}, time.Now())
+			b.printJobs([]palapi.JobStatus{{Namespace: name, Job: name, Class: name, Reason: reason.Unread(name)}}, time.Now())
 		},
 		"explanation": func(b *base) {
-			printExplanation(b, &query.Explanation{
+			printExplanation(b, &palapi.Explanation{
 				Namespace: name, Job: name, Mode: name, ClassFrom: name,
 				Wait: &queue.Wait{Job: name, Reason: reason.Stopping, Ahead: name, Stopping: []string{"x"}},
 				Decision: &pal.Decision{Policy: name, Chosen: &pal.Choice{Members: []pal.ChosenMember{
 					{Group: name, Node: name, GPUs: []pal.ChosenGPU{{ID: name}}}}}},
-				Allocations: []query.Allocation{{ID: "12345678", Group: name, Node: name, Status: name, GPUs: []string{name}}},
+				Allocations: []palapi.Allocation{{ID: "12345678", Group: name, Node: name, Status: name, GPUs: []string{name}}},
 			})
 		},
-		"quarantine": func(b *base) { printQuarantine(b, map[string]failure.Quarantine{name: {}}, nil) },
+		"quarantine": func(b *base) { printQuarantine(b, map[string]palapi.Quarantine{name: {}}, nil) },
 	}
 }
 

@@ -17,12 +17,9 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
-	"github.com/nomad-pal/nomad-pal/placer/agent"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
-	"github.com/nomad-pal/nomad-pal/placer/query"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -220,9 +217,9 @@ const withoutPlacer = "Without an active placer, waiting gangs cannot be handed 
 
 // follow notes which jobs have been handed over, and asks the agent to hand over further jobs: first
 // those that run, then those that wait, in the order of the queue.
-func (r *releases) follow(a *answers, jobs []model.JobStatus) error {
+func (r *releases) follow(a *answers, jobs []palapi.JobStatus) error {
 	first := len(r.released) == 0 && len(r.asked) == 0
-	ours := map[cluster.JobKey]model.JobStatus{}
+	ours := map[cluster.JobKey]palapi.JobStatus{}
 	for _, j := range jobs {
 		k := cluster.JobKey{Namespace: j.Namespace, ID: j.Job}
 		if !j.State.Ours() || !r.wants(k) {
@@ -254,7 +251,7 @@ func (r *releases) follow(a *answers, jobs []model.JobStatus) error {
 		if r.asked[k] || r.refused[k] != nil || len(r.asked) >= mostAsked {
 			continue
 		}
-		_, err := a.order(r.b.ctx, k, "release", agent.ControlRequest{})
+		_, err := a.order(r.b.ctx, k, "release", palapi.ControlRequest{})
 		switch {
 		case lacksAgent(err) || r.b.ctx.Err() != nil:
 			return err
@@ -268,7 +265,7 @@ func (r *releases) follow(a *answers, jobs []model.JobStatus) error {
 }
 
 // turn sorts jobs: those that run come first, those that wait outside the queue last.
-func turn(j model.JobStatus) int {
+func turn(j palapi.JobStatus) int {
 	if slices.Contains(runStates, j.State) {
 		return -1
 	}
@@ -276,7 +273,7 @@ func turn(j model.JobStatus) int {
 }
 
 // begin prints what the command waits for.
-func (r *releases) begin(ours map[cluster.JobKey]model.JobStatus) {
+func (r *releases) begin(ours map[cluster.JobKey]palapi.JobStatus) {
 	waits := slices.DeleteFunc(slices.Clone(r.left), func(k cluster.JobKey) bool { return turn(ours[k]) < 0 })
 	if r.b.json || len(waits) == 0 {
 		return
@@ -284,7 +281,7 @@ func (r *releases) begin(ours map[cluster.JobKey]model.JobStatus) {
 	next := ours[waits[0]]
 	start := ""
 	if !next.StartTo.IsZero() {
-		start = "; expected start " + query.Soon(next.StartFrom, next.StartTo, time.Now())
+		start = "; expected start " + palapi.Soon(next.StartFrom, next.StartTo, time.Now())
 	}
 	r.b.printf("Of %s to release, %s. The next is %s: %s%s\n", counted(len(r.left), "job"), reason.Counted(len(waits), "waits until it fits", "wait until they fit"), waits[0].String(), next.Reason.String(), start)
 	r.b.printf("Ctrl-C ends this command; jobs that still wait then stay in nomad-pal's queue.\n")
@@ -310,7 +307,7 @@ func (r *releases) done(k cluster.JobKey, job *api.Job, how string) {
 }
 
 // stuck returns an error if no job that is left can start before somebody does something about it.
-func (r *releases) stuck(jobs []model.JobStatus) error {
+func (r *releases) stuck(jobs []palapi.JobStatus) error {
 	why := map[cluster.JobKey]string{}
 	for _, j := range jobs {
 		k := cluster.JobKey{Namespace: j.Namespace, ID: j.Job}
@@ -318,8 +315,8 @@ func (r *releases) stuck(jobs []model.JobStatus) error {
 		case r.refused[k] != nil:
 			why[k] = r.refused[k].Error()
 		case j.Held && !slices.Contains(runStates, j.State):
-			why[k] = j.Reason.String() + ". To lift the hold: nomad-pal hold -lift " + query.InNamespace(k.Namespace, query.ShellQuoted(k.ID))
-		case slices.Contains([]gang.State{gang.Unschedulable, gang.Rejected, gang.Failed}, j.State):
+			why[k] = j.Reason.String() + ". To lift the hold: nomad-pal hold -lift " + palapi.InNamespace(k.Namespace, palapi.ShellQuoted(k.ID))
+		case slices.Contains([]palapi.State{palapi.Unschedulable, palapi.Rejected, palapi.Failed}, j.State):
 			why[k] = fmt.Sprintf("%s: %s", j.State, j.Reason)
 		}
 	}
@@ -358,7 +355,7 @@ func (r *releases) withdraw(a *answers) error {
 			r.done(k, job, "Released")
 			continue
 		}
-		if _, err := a.order(ctx, k, "keep", agent.ControlRequest{}); err != nil && !errors.Is(err, nomad.ErrNoJob) {
+		if _, err := a.order(ctx, k, "keep", palapi.ControlRequest{}); err != nil && !errors.Is(err, nomad.ErrNoJob) {
 			return err
 		}
 		delete(r.asked, k)

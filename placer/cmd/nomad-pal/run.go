@@ -17,12 +17,11 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
-	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
-	"github.com/nomad-pal/nomad-pal/placer/query"
 	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -271,7 +270,7 @@ func registered(b *base, client *nomad.Client, job *api.Job, resp *api.JobRegist
 	} else {
 		b.printf("Job %q registered%s\n", *job.ID, whatNext(b, job))
 		if cluster.Template(job) {
-			b.printf("To start a run: %s\n", query.StartRun(job))
+			b.printf("To start a run: %s\n", palapi.StartRun(job))
 		}
 		if resp.Warnings != "" {
 			b.printf("Nomad warns: %s\n", strings.Join(strings.Fields(resp.Warnings), " "))
@@ -286,7 +285,7 @@ func registered(b *base, client *nomad.Client, job *api.Job, resp *api.JobRegist
 // whatNext says what happens to a job that was registered.
 func whatNext(b *base, job *api.Job) string {
 	_, pinned := rewrite.Pinned(job)
-	see := query.ExplainCommand(*job.Namespace, *job.ID)
+	see := palapi.ExplainCommand(*job.Namespace, *job.ID)
 	switch {
 	case cluster.Template(job):
 		if children, known := servesChildren(b, job); known {
@@ -313,7 +312,7 @@ func servesChildren(b *base, job *api.Job) (children, known bool) {
 		return false, false
 	}
 	e, err := a.Plan(job)
-	return err == nil && e.State != gang.Rejected, err == nil
+	return err == nil && e.State != palapi.Rejected, err == nil
 }
 
 // watchJob follows the job until all members run, or the job ends or cannot start, and prints the
@@ -322,7 +321,7 @@ func watchJob(b *base, a *answers, k cluster.JobKey) int {
 	e, idle, err := b.awaitStart(a, k)
 	switch {
 	case b.ctx.Err() != nil:
-		b.complain("Interrupted. The job stays registered: see " + query.ExplainCommand(k.Namespace, k.ID))
+		b.complain("Interrupted. The job stays registered: see " + palapi.ExplainCommand(k.Namespace, k.ID))
 		return map[bool]int{true: exitNoPlacer, false: exitInterrupted}[idle]
 	case err != nil:
 		return b.fail(err)
@@ -332,16 +331,16 @@ func watchJob(b *base, a *answers, k cluster.JobKey) int {
 }
 
 // refusedToStart reports whether the job cannot start unless somebody changes or resubmits it.
-func refusedToStart(e *query.Explanation) bool {
-	return e.State == gang.Rejected || e.State == gang.Failed || e.State == gang.Unschedulable
+func refusedToStart(e *palapi.Explanation) bool {
+	return e.State == palapi.Rejected || e.State == palapi.Failed || e.State == palapi.Unschedulable
 }
 
 // isUp reports whether all members run, and Nomad has begun to deploy the job's current version.
 // Members of a service's old version keep running until Nomad has evaluated an update, and during
 // the update.
-func isUp(e *query.Explanation) bool {
-	return e.State == gang.Running && (e.Deployment == nil || !e.Deployment.Superseded) &&
-		!slices.ContainsFunc(e.Allocations, func(a query.Allocation) bool { return a.Status == api.AllocClientStatusPending })
+func isUp(e *palapi.Explanation) bool {
+	return e.State == palapi.Running && (e.Deployment == nil || !e.Deployment.Superseded) &&
+		!slices.ContainsFunc(e.Allocations, func(a palapi.Allocation) bool { return a.Status == api.AllocClientStatusPending })
 }
 
 // evaluated reports whether Nomad has processed all evaluations of a job. An unprocessed update
@@ -356,7 +355,7 @@ const agentPatience = 5 * time.Minute
 
 // standing returns the job's current explanation. While no agent answers, standing waits: the agent
 // may be restarting, or another agent may be about to become active.
-func standing(b *base, a *answers, k cluster.JobKey) (e *query.Explanation, err error) {
+func standing(b *base, a *answers, k cluster.JobKey) (e *palapi.Explanation, err error) {
 	told := false
 	for since := time.Now(); ; {
 		if err = a.hear(askTimeout); err == nil {
@@ -372,7 +371,7 @@ func standing(b *base, a *answers, k cluster.JobKey) (e *query.Explanation, err 
 		case time.Since(since) > agentPatience:
 			return nil, fmt.Errorf("no agent has answered for %v, and the job stays registered: %w", agentPatience, err)
 		case !told:
-			b.complain(fmt.Sprintf("The agent does not answer (%s). The job stays registered. For %s, this command waits for an agent to answer.", oneLine(err.Error()), model.ShortDuration(agentPatience)))
+			b.complain(fmt.Sprintf("The agent does not answer (%s). The job stays registered. For %s, this command waits for an agent to answer.", oneLine(err.Error()), palapi.ShortDuration(agentPatience)))
 			told = true
 		}
 		pause(b.ctx, time.Second)
@@ -391,7 +390,7 @@ func lookAgain(took time.Duration) time.Duration {
 // awaitStart follows the job until all members run, the job ends, or the job cannot start without a
 // change. awaitStart prints each change of the job's state. idle reports whether no placer is
 // active.
-func (b *base) awaitStart(a *answers, k cluster.JobKey) (e *query.Explanation, idle bool, err error) {
+func (b *base) awaitStart(a *answers, k cluster.JobKey) (e *palapi.Explanation, idle bool, err error) {
 	last, said, asked, sure := "", "", false, false
 	for {
 		began := time.Now()
@@ -412,7 +411,7 @@ func (b *base) awaitStart(a *answers, k cluster.JobKey) (e *query.Explanation, i
 		if word != last && !b.json {
 			start := ""
 			if !e.StartTo.IsZero() {
-				start = "; expected start " + query.Soon(e.StartFrom, e.StartTo, time.Now())
+				start = "; expected start " + palapi.Soon(e.StartFrom, e.StartTo, time.Now())
 			}
 			b.printf("%s  %s%s\n", time.Now().Format(time.TimeOnly), word, start)
 			last = word
@@ -422,7 +421,7 @@ func (b *base) awaitStart(a *answers, k cluster.JobKey) (e *query.Explanation, i
 			}
 		}
 		up := isUp(e)
-		if refusedToStart(e) || up && sure || e.State == gang.Ended || e.State == gang.Native {
+		if refusedToStart(e) || up && sure || e.State == palapi.Ended || e.State == palapi.Native {
 			return e, said != "", nil
 		}
 		if sure = up && b.evaluated(a, k); sure {

@@ -22,26 +22,21 @@ import (
 	"github.com/invopop/jsonschema"
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
-	"github.com/nomad-pal/nomad-pal/placer/failure"
-	"github.com/nomad-pal/nomad-pal/placer/model"
-	"github.com/nomad-pal/nomad-pal/placer/query"
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
-	"github.com/nomad-pal/nomad-pal/placer"
-	"github.com/nomad-pal/nomad-pal/placer/accounting"
-	"github.com/nomad-pal/nomad-pal/placer/gang"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/sim/simulate"
 )
 
 // outputs are the values that commands print with -json.
 var outputs = map[string]any{
-	"classify": classified{}, "doctor": []query.Check{}, "events": placer.Event{},
-	"explain": explained{}, "gpus": []query.GPU{}, "history": []accounting.Run{}, "history -by": []accounting.Usage{}, "plan": planned{},
+	"classify": classified{}, "doctor": []palapi.Check{}, "events": palapi.Event{},
+	"explain": explained{}, "gpus": []palapi.GPU{}, "history": []palapi.Run{}, "history -by": []palapi.Usage{}, "plan": planned{},
 	"profile build": []groupSummary{}, "profile import": imported{}, "profile show": []groupSummary{},
-	"quarantine": map[string]failure.Quarantine{}, "quarantine -lift": []string{}, "queue": []model.JobStatus{},
+	"quarantine": map[string]palapi.Quarantine{}, "quarantine -lift": []string{}, "queue": []palapi.JobStatus{},
 	"hold": []controlled{}, "requeue": []controlled{}, "priority": []controlled{},
-	"cancel": []string{}, "release": []string{}, "run": query.Explanation{}, "run -detach": registration{}, "simulate": simulate.Report{},
+	"cancel": []string{}, "release": []string{}, "run": palapi.Explanation{}, "run -detach": registration{}, "simulate": simulate.Report{},
 	"status": overview{}, "validate": validation{}, "version": versions{},
 }
 
@@ -92,14 +87,14 @@ func schemaOfAll(t *testing.T) *jsonschema.Schema {
 		},
 		Mapper: func(t reflect.Type) *jsonschema.Schema {
 			switch t {
-			case reflect.TypeFor[gang.State]():
-				return oneOf(gang.States()...)
+			case reflect.TypeFor[palapi.State]():
+				return oneOf(palapi.States()...)
 			case reflect.TypeFor[reason.Kind]():
 				return oneOf(reason.Kinds()...)
-			case reflect.TypeFor[accounting.Seconds]():
+			case reflect.TypeFor[palapi.Seconds]():
 				return &jsonschema.Schema{Type: "number"}
-			case reflect.TypeFor[accounting.State]():
-				return oneOf(accounting.States()...)
+			case reflect.TypeFor[palapi.RunState]():
+				return oneOf(palapi.RunStates()...)
 			case reflect.TypeFor[pal.Tier]():
 				return oneOf(pal.TierIsland, pal.TierNUMA, pal.TierNode, pal.TierRack, pal.TierDatacenter, pal.TierCluster)
 			}

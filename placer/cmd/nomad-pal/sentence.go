@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
@@ -28,7 +29,7 @@ func allocSentence(a *api.AllocationListStub) string {
 }
 
 // gpuSentence describes a GPU's state in one sentence: who holds it, or why nobody does.
-func gpuSentence(g query.GPU) string {
+func gpuSentence(g palapi.GPU) string {
 	text := fmt.Sprintf("%s, %s of node %s,", g.ID, g.Device, g.Node)
 	if place := placeOf(g); place != "" {
 		text += " " + place + ","
@@ -80,4 +81,4 @@ func isJobFile(name string) bool {
 }
 
 // clock formats a time in the local zone; the zero time becomes "".
-func clock(t time.Time) string { return query.Clock(time.Local, t) }
+func clock(t time.Time) string { return palapi.Clock(time.Local, t) }

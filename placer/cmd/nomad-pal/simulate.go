@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nomad-pal/nomad-pal/placer/accounting"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/sim/simulate"
 )
 
@@ -55,7 +55,7 @@ func runSimulate(b *base, args []string) int {
 }
 
 // pastRuns returns the runs in the agent's history that the user may list.
-func (b *base) pastRuns(since string) ([]accounting.Run, error) {
+func (b *base) pastRuns(since string) ([]palapi.Run, error) {
 	times := historyOptions{since: since}
 	q, err := times.query(b, time.Now())
 	if err != nil {

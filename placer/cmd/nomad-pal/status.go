@@ -13,12 +13,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
-	"github.com/nomad-pal/nomad-pal/placer/accounting"
-	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
-	"github.com/nomad-pal/nomad-pal/placer/model"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
-	"github.com/nomad-pal/nomad-pal/placer/query"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
@@ -51,19 +47,19 @@ type overview struct {
 	Windows map[string]int `json:"windows,omitempty"`
 	// Profile is the version of the profile in force; 0 if there is none, or if the token cannot
 	// read it.
-	Profile  int                `json:"profile_version,omitempty"`
-	Warnings []string           `json:"warnings,omitempty"` // warnings for operators; other users do not see them
-	Placer   heartbeat.Activity `json:"placer"`             // whether a placer is active
+	Profile  int             `json:"profile_version,omitempty"`
+	Warnings []string        `json:"warnings,omitempty"` // warnings for operators; other users do not see them
+	Placer   palapi.Activity `json:"placer"`             // whether a placer is active
 	// Tenants are the tenants whose namespaces have jobs or have used GPUs, and are visible to the
 	// token. A namespace without a tenant counts as a tenant.
 	Tenants []queue.TenantUse `json:"tenants,omitempty"`
 	// Speed compares run times of the same jobs on fast and on slow GPUs, over 90 days. It is missing
 	// if the agent keeps no history.
-	Speed *accounting.Speed `json:"speed,omitempty"`
+	Speed *palapi.Speed `json:"speed,omitempty"`
 	// Jobs are the jobs with GPUs that have not ended; queued jobs come first.
-	Jobs    []model.JobStatus `json:"jobs"`
-	unknown string            // why the profile is unknown; "" if it is known
-	all     []model.JobStatus // Jobs, and the jobs that the options filter out
+	Jobs    []palapi.JobStatus `json:"jobs"`
+	unknown string             // why the profile is unknown; "" if it is known
+	all     []palapi.JobStatus // Jobs, and the jobs that the options filter out
 }
 
 // gpuCounts counts GPUs by state. Each GPU counts once. Unhealthy and quarantined GPUs do not count
@@ -82,7 +78,7 @@ type gpuCounts struct {
 	parts, shared int
 }
 
-func countGPUs(gpus []query.GPU) (n gpuCounts) {
+func countGPUs(gpus []palapi.GPU) (n gpuCounts) {
 	n.GPUs = len(gpus)
 	shared := map[string]bool{}
 	for _, g := range gpus {
@@ -91,15 +87,15 @@ func countGPUs(gpus []query.GPU) (n gpuCounts) {
 			shared[gpu] = true
 		}
 		switch g.State {
-		case model.GPUAllocated:
+		case palapi.GPUAllocated:
 			n.Allocated++
-		case model.GPUFree:
+		case palapi.GPUFree:
 			n.Free++
-		case model.GPUUnhealthy:
+		case palapi.GPUUnhealthy:
 			n.Unhealthy++
-		case model.GPUQuarantined:
+		case palapi.GPUQuarantined:
 			n.Quarantined++
-		case model.GPUUnavailable:
+		case palapi.GPUUnavailable:
 			n.Unavailable++
 		}
 	}
@@ -108,7 +104,7 @@ func countGPUs(gpus []query.GPU) (n gpuCounts) {
 }
 
 // keptByWindows counts the GPUs that each active window reserves.
-func keptByWindows(gpus []query.GPU) map[string]int {
+func keptByWindows(gpus []palapi.GPU) map[string]int {
 	n := map[string]int{}
 	for _, g := range gpus {
 		if g.Window != "" {
@@ -145,7 +141,7 @@ func runStatus(b *base, args []string) int {
 	if err != nil {
 		return b.fail(err)
 	}
-	o, gpus := overview{Warnings: s.Warnings(), Placer: s.activity}, []query.GPU(nil)
+	o, gpus := overview{Warnings: s.Warnings(), Placer: s.activity}, []palapi.GPU(nil)
 	all, shown, err := jobs(b, s, *mine)
 	if o.Jobs = slices.Clone(shown); err == nil {
 		gpus, err = s.GPUs()
@@ -165,7 +161,7 @@ func runStatus(b *base, args []string) int {
 		return b.fail(err)
 	}
 	if b.given("namespace") && b.namespace != "*" {
-		if o.Jobs = slices.DeleteFunc(o.Jobs, func(j model.JobStatus) bool { return j.Namespace != b.namespace }); len(o.Jobs) == 0 {
+		if o.Jobs = slices.DeleteFunc(o.Jobs, func(j palapi.JobStatus) bool { return j.Namespace != b.namespace }); len(o.Jobs) == 0 {
 			err = b.noNamespace(s.nomad, b.namespace)
 		}
 	}
@@ -183,8 +179,8 @@ const measuredDays = 90
 
 // speedOf asks the agent how much slower the same jobs run on slow GPUs. It returns nil if the agent
 // keeps no history, or cannot read it now: status is useful without it.
-func speedOf(s *answers, now time.Time) *accounting.Speed {
-	var speed accounting.Speed
+func speedOf(s *answers, now time.Time) *palapi.Speed {
+	var speed palapi.Speed
 	q := url.Values{"since": {now.AddDate(0, 0, -measuredDays).UTC().Format(time.RFC3339)}}
 	if err := s.get("/v1/speed", q, &speed); err != nil {
 		return nil
@@ -193,7 +189,7 @@ func speedOf(s *answers, now time.Time) *accounting.Speed {
 }
 
 // speedSentence describes a comparison of enough runs.
-func speedSentence(s accounting.Speed) string {
+func speedSentence(s palapi.Speed) string {
 	return fmt.Sprintf("the same jobs took %.1f %% (%.1f to %.1f %%) longer with a GPU of class 4 or slower (%d runs) than on GPUs of class 1 (%d runs)",
 		100**s.Slower, 100**s.Low, 100**s.High, s.SlowRuns, s.FastRuns)
 }
@@ -224,10 +220,10 @@ func printStatus(b *base, o overview, elements bool) {
 	}
 	b.printf("\n")
 	if !elements {
-		o.Jobs = model.ByArray(o.Jobs, o.all)
+		o.Jobs = palapi.ByArray(o.Jobs, o.all)
 	}
 	b.printJobs(o.Jobs, time.Now())
-	if slices.ContainsFunc(o.Jobs, func(j model.JobStatus) bool { return j.State == gang.Running && j.EndTo.IsZero() }) {
+	if slices.ContainsFunc(o.Jobs, func(j palapi.JobStatus) bool { return j.State == palapi.Running && j.EndTo.IsZero() }) {
 		b.write("\n")
 		b.say(plain, "A running job has no expected end if it is a service, if it has neither pal_duration nor earlier runs, or if it has run longer than predicted.")
 	}

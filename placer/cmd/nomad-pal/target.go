@@ -16,8 +16,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/nearest"
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 	"github.com/nomad-pal/nomad-pal/placer/request"
@@ -27,9 +27,9 @@ import (
 type target struct {
 	job   cluster.JobKey
 	alloc *api.AllocationListStub
-	gpu   *query.GPU
+	gpu   *palapi.GPU
 	node  string
-	gpus  []query.GPU // of the node named node
+	gpus  []palapi.GPU // of the node named node
 	// idLength is the number of characters to which ids can be cut so that they still differ.
 	idLength int
 }
@@ -45,7 +45,7 @@ func (b *base) target(s *answers, name string) (*target, error) {
 	if unlisted != nil && !nomad.Refused(unlisted) {
 		return nil, unlisted
 	}
-	keys := each(jobs, func(j model.JobStatus) cluster.JobKey { return cluster.JobKey{Namespace: j.Namespace, ID: j.Job} })
+	keys := each(jobs, func(j palapi.JobStatus) cluster.JobKey { return cluster.JobKey{Namespace: j.Namespace, ID: j.Job} })
 	if i := slices.IndexFunc(keys, func(k cluster.JobKey) bool { return k.ID == name && (b.namespace == "*" || b.namespace == k.Namespace) }); i >= 0 {
 		return &target{job: keys[i]}, nil
 	}
@@ -128,7 +128,7 @@ func isJob(b *base, s *answers, k cluster.JobKey) bool {
 
 // hardware returns the GPU or node whose id or name matches. hardware returns nil if none or more
 // than one matches.
-func hardware(all []query.GPU, is func(string) bool) *target {
+func hardware(all []palapi.GPU, is func(string) bool) *target {
 	if len(beginnings(all, is)) != 1 {
 		return nil
 	}
@@ -137,7 +137,7 @@ func hardware(all []query.GPU, is func(string) bool) *target {
 		case is(g.ID):
 			return &target{gpu: &all[i]}
 		case is(g.Node):
-			of := slices.DeleteFunc(slices.Clone(all), func(o query.GPU) bool { return o.Node != g.Node })
+			of := slices.DeleteFunc(slices.Clone(all), func(o palapi.GPU) bool { return o.Node != g.Node })
 			return &target{node: g.Node, gpus: of, idLength: idLength(all)}
 		}
 	}
@@ -145,7 +145,7 @@ func hardware(all []query.GPU, is func(string) bool) *target {
 }
 
 // beginnings returns the ids of matching GPUs and the names of matching nodes, sorted.
-func beginnings(all []query.GPU, is func(string) bool) []string {
+func beginnings(all []palapi.GPU, is func(string) bool) []string {
 	found := map[string]bool{}
 	for _, g := range all {
 		for _, id := range []string{g.ID, g.Node} {
@@ -178,7 +178,7 @@ func didYouMean(b *base, s *answers, name string, err error) error {
 	if unknown != nil {
 		return err
 	}
-	return b.similar(each(jobs, func(j model.JobStatus) cluster.JobKey { return cluster.JobKey{Namespace: j.Namespace, ID: j.Job} }), name, err)
+	return b.similar(each(jobs, func(j palapi.JobStatus) cluster.JobKey { return cluster.JobKey{Namespace: j.Namespace, ID: j.Job} }), name, err)
 }
 
 // noJob returns the error for a missing job, with the hint that [didYouMean] adds. noJob considers
@@ -200,7 +200,7 @@ func (b *base) similar(jobs []cluster.JobKey, name string, err error) error {
 	var names []string
 	for _, j := range jobs {
 		if j.ID == name {
-			return fmt.Errorf("%w, but namespace %s has a job with this name: nomad-pal %s %s", err, j.Namespace, b.command, query.InNamespace(j.Namespace, query.ShellQuoted(name)))
+			return fmt.Errorf("%w, but namespace %s has a job with this name: nomad-pal %s %s", err, j.Namespace, b.command, palapi.InNamespace(j.Namespace, palapi.ShellQuoted(name)))
 		}
 		names = append(names, j.ID)
 	}
@@ -282,7 +282,7 @@ func printGPU(b *base, x *explained) {
 		rows := []string{row("Application class", "PM score", "Variability class")}
 		for _, a := range pal.AppClasses() {
 			if s, ok := g.PMScores[a]; ok {
-				rows = append(rows, row(a, query.Score(s), class(g.Classes[a])))
+				rows = append(rows, row(a, palapi.Score(s), class(g.Classes[a])))
 			}
 		}
 		b.table(rows)
@@ -297,9 +297,9 @@ func printGPU(b *base, x *explained) {
 	case !g.Healthy && g.Job != "":
 		next = append(next, "To start the job on other GPUs, stop it and run it again (nomad job restart keeps the GPUs)")
 	}
-	if g.Job != "" && g.Job != model.Unseen {
+	if g.Job != "" && g.Job != palapi.Unseen {
 		namespace, id, _ := strings.Cut(g.Job, "/")
-		next = append(next, "Why the job has this GPU: "+query.ExplainCommand(namespace, id))
+		next = append(next, "Why the job has this GPU: "+palapi.ExplainCommand(namespace, id))
 	}
 	printSteps(b, next)
 	if len(g.PMScores) > 0 {

@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/nomad-pal/nomad-pal/placer/accounting"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 )
 
 // sums prints what `history -by` asks for: the usage, grouped by columns.
@@ -23,8 +23,8 @@ func (b *base) sums(q url.Values, by string, asCSV bool) int {
 	}
 	columns := splitList(by)
 	for _, c := range columns {
-		if !slices.Contains(accounting.Columns(), c) {
-			return b.fail(fmt.Errorf("-by: %q is none of %s", c, strings.Join(accounting.Columns(), ", ")))
+		if !slices.Contains(palapi.UsageColumns(), c) {
+			return b.fail(fmt.Errorf("-by: %q is none of %s", c, strings.Join(palapi.UsageColumns(), ", ")))
 		}
 	}
 	q.Set("by", strings.Join(columns, ","))
@@ -32,7 +32,7 @@ func (b *base) sums(q url.Values, by string, asCSV bool) int {
 	if err != nil {
 		return b.fail(err)
 	}
-	usage := []accounting.Usage{}
+	usage := []palapi.Usage{}
 	if err := s.get("/v1/usage", q, &usage); err != nil {
 		return b.fail(err)
 	}
@@ -43,14 +43,14 @@ func (b *base) sums(q url.Values, by string, asCSV bool) int {
 	return s.close(b.show(usage, func() { printUsage(b, usage, columns) }))
 }
 
-func usageCells(u accounting.Usage) []string {
+func usageCells(u palapi.Usage) []string {
 	hours := func(h float64) string { return strconv.FormatFloat(h, 'f', 2, 64) }
 	return []string{hours(u.GPUHours), hours(u.FailedGPUHours), hours(u.HeldInVainGPUHours), hours(u.IdleGPUHours), hours(u.SavedGPUHours),
 		strconv.FormatInt(u.Runs, 10), strconv.FormatInt(u.Failed, 10), hours(u.WaitedHours),
 		strconv.FormatInt(u.Stops, 10), hours(u.StopsLostGPUHours), hours(u.StopsSavedHours)}
 }
 
-func printUsage(b *base, usage []accounting.Usage, columns []string) {
+func printUsage(b *base, usage []palapi.Usage, columns []string) {
 	if len(usage) == 0 {
 		b.printf("No runs.\n")
 		return
@@ -66,7 +66,7 @@ func printUsage(b *base, usage []accounting.Usage, columns []string) {
 
 // printUsageCSV prints usage as CSV, and ignores errors of the writer, because [quoting] keeps
 // them.
-func printUsageCSV(b *base, usage []accounting.Usage, columns []string) {
+func printUsageCSV(b *base, usage []palapi.Usage, columns []string) {
 	w := csv.NewWriter(b.io.out)
 	defer w.Flush()
 	_ = w.Write(append(slices.Clone(columns), "gpu_hours", "failed_gpu_hours", "held_in_vain_gpu_hours", "idle_gpu_hours", "saved_gpu_hours", "runs", "failed", "waited_hours",

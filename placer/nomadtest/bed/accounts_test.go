@@ -24,6 +24,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/race"
 	"github.com/nomad-pal/nomad-pal/placer/accounting"
 	"github.com/nomad-pal/nomad-pal/placer/accounting/accountingtest"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
@@ -34,7 +35,7 @@ import (
 // placers share, as agents share a PostgreSQL. It also has what really ran.
 type accounts struct {
 	mu       sync.Mutex
-	runs     map[string]accounting.Run
+	runs     map[string]palapi.Run
 	allocs   map[string]accounting.Alloc
 	ran      map[string]nomadtest.Member // members with GPUs
 	ended    map[string]time.Time        // ends by Nomad's clock
@@ -125,7 +126,7 @@ func (d *troubledDatabase) write(ctx context.Context, b accounting.Batch) error 
 }
 
 func newAccounts() *accounts {
-	return &accounts{runs: map[string]accounting.Run{}, allocs: map[string]accounting.Alloc{}, ran: map[string]nomadtest.Member{}, ended: map[string]time.Time{}, heard: map[string]time.Time{}}
+	return &accounts{runs: map[string]palapi.Run{}, allocs: map[string]accounting.Alloc{}, ran: map[string]nomadtest.Member{}, ended: map[string]time.Time{}, heard: map[string]time.Time{}}
 }
 
 // picture records what a placer's snapshot shows. If another placer wrote last, the recorder first
@@ -147,16 +148,16 @@ func (a *accounts) picture(name string, s *query.Snapshot) {
 			return
 		}
 		if len(d.aside) > before { // forget what was in the corrupt file
-			a.of, a.runs, a.allocs = "", map[string]accounting.Run{}, map[string]accounting.Alloc{}
+			a.of, a.runs, a.allocs = "", map[string]palapi.Run{}, map[string]accounting.Alloc{}
 		}
 	}
 	if name != a.of {
-		runs := slices.DeleteFunc(slices.Collect(maps.Values(a.runs)), func(r accounting.Run) bool { return !r.Ended.IsZero() })
+		runs := slices.DeleteFunc(slices.Collect(maps.Values(a.runs)), func(r palapi.Run) bool { return !r.Ended.IsZero() })
 		live := slices.DeleteFunc(slices.Collect(maps.Values(a.allocs)), func(l accounting.Alloc) bool { return !l.To.IsZero() })
 		a.recorder, a.of = accounting.NewRecorder(runs, live, 0), name
 	}
 	missing := a.recorder.Missing(s.Model())
-	var last []accounting.Run
+	var last []palapi.Run
 	for _, k := range missing {
 		last = append(last, a.lastRuns(k)...)
 	}
@@ -183,10 +184,10 @@ func (a *accounts) picture(name string, s *query.Snapshot) {
 	a.recorder.Written(b, s.Model())
 }
 
-func (a *accounts) lastRuns(k cluster.JobKey) (last []accounting.Run) {
+func (a *accounts) lastRuns(k cluster.JobKey) (last []palapi.Run) {
 	for _, r := range a.runs {
 		if r.Namespace == k.Namespace && r.Job == k.ID && (len(last) == 0 || r.Submitted.After(last[0].Submitted)) {
-			last = []accounting.Run{r}
+			last = []palapi.Run{r}
 		}
 	}
 	return last
@@ -223,7 +224,7 @@ func (a *accounts) compare(has map[string]bool) (wrong []string, gpuTime time.Du
 		}
 		switch {
 		case !ok && !has[id]:
-		case ok && w.Status == string(accounting.Unknown) || !end.IsZero() && end.Before(m.CreatedAt):
+		case ok && w.Status == string(palapi.RunUnknown) || !end.IsZero() && end.Before(m.CreatedAt):
 		case !ok:
 			wrong = append(wrong, fmt.Sprintf("allocation %s of %s, placed at %v, ended at %v, is not recorded", id, m.Job, m.CreatedAt, end))
 		case !w.From.Equal(m.CreatedAt.Truncate(time.Millisecond)) || len(w.GPUs) != len(m.GPUs):

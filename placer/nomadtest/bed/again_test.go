@@ -11,7 +11,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
-	"github.com/nomad-pal/nomad-pal/placer/gang"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
@@ -40,7 +40,7 @@ func TestGivenUpInItsQueueThenRunAgain(t *testing.T) {
 			runsScript(j.TaskGroups[0], "[ $NOMAD_ALLOC_INDEX = 0 ] && sleep 60 && exit 1; sleep infinity")
 		}
 		w.Submit(Gang{Name: "a", Members: 2, Runs: 2 * time.Minute, Change: fails})
-		w.Expect("given up", time.Hour, func() bool { return w.explained("a").State == gang.Failed })
+		w.Expect("given up", time.Hour, func() bool { return w.explained("a").State == palapi.Failed })
 		w.Submit(Gang{Name: "full", Members: 2, Runs: 3 * time.Hour})
 		w.ExpectRunning("full", time.Minute)
 		w.Submit(Gang{Name: "b", Members: 2, Runs: time.Hour})
@@ -67,7 +67,7 @@ func (w *World) waitsAgain() {
 	w.ExpectRunning("full", time.Minute)
 	w.RunFor(time.Hour)
 	w.Nomad.Drain(w.Members(Key("a"))[0].Node)
-	w.Expect("it waits", time.Minute, func() bool { return w.explained("a").State == gang.Waiting })
+	w.Expect("it waits", time.Minute, func() bool { return w.explained("a").State == palapi.Waiting })
 	w.Submit(Gang{Name: "b", Members: 2, Runs: time.Hour})
 	w.RunFor(time.Minute)
 	if at := w.position("a"); at != 1 {
@@ -141,7 +141,7 @@ func TestStoppedWhileItRanGoesToTheEnd(t *testing.T) {
 		w.Submit(Gang{Name: "full", Members: 2, Runs: 9 * time.Hour})
 		w.Submit(Gang{Name: "b", Members: 2, Runs: time.Hour})
 		w.startStopped("a")
-		w.Expect("it waits", 10*time.Minute, func() bool { return w.explained("a").State == gang.Waiting })
+		w.Expect("it waits", 10*time.Minute, func() bool { return w.explained("a").State == palapi.Waiting })
 		w.RunFor(time.Minute)
 		if at := w.position("a"); at != 2 {
 			t.Errorf("its position is %d, want 2", at)

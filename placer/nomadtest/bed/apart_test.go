@@ -11,7 +11,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
-	"github.com/nomad-pal/nomad-pal/placer/gang"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
@@ -85,7 +85,7 @@ func TestApartFailedForGood(t *testing.T) {
 			w.Submit(Gang{Name: fmt.Sprint("busy", i), Runs: 20 * time.Second})
 			w.RunFor(30 * time.Second)
 		}
-		if e := w.explained("a"); e.State != gang.Ended {
+		if e := w.explained("a"); e.State != palapi.Ended {
 			w.T.Errorf("%s: %s", e.State, e.Reason.String())
 		}
 		if more := len(w.Nomad.Evaluations(Key("a"))) - n; more > 0 {
@@ -109,7 +109,7 @@ func TestHelperFailsAfterADrain(t *testing.T) {
 			w.T.Errorf("%d evaluations in 10 minutes for a helper that failed for good", more)
 		}
 		w.RunFor(20 * time.Minute)
-		if e := w.explained("a"); e.State != gang.Ended {
+		if e := w.explained("a"); e.State != palapi.Ended {
 			w.T.Errorf("%s: %s", e.State, e.Reason.String())
 		}
 	})
@@ -130,7 +130,7 @@ func TestHelperLacksRoom(t *testing.T) {
 			w.T.Errorf("%d evaluations in 20 minutes for a helper with a blocked evaluation", more)
 		}
 		w.RunFor(time.Hour)
-		if e := w.explained("a"); e.State == gang.Lost {
+		if e := w.explained("a"); e.State == palapi.Lost {
 			w.T.Errorf("%s: %s", e.State, e.Reason.String())
 		}
 	})
@@ -185,7 +185,7 @@ func TestGateOnOneGroupMended(t *testing.T) {
 		w.RunFor(30 * time.Second)
 		w.Submit(g)
 		w.RunFor(20 * time.Minute)
-		if e := w.explained("a"); e.State == gang.Native {
+		if e := w.explained("a"); e.State == palapi.Native {
 			w.T.Errorf("%s: %s", e.State, e.Reason.String())
 		}
 	})

@@ -12,7 +12,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/nomad-pal/nomad-pal/placer/failure"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -144,9 +144,9 @@ func (w *World) deregister(k nomadtest.Key, purge bool) error {
 // Quarantine puts GPUs into quarantine for an hour, as an agent does after many failures.
 func (w *World) Quarantine(gpus ...string) {
 	w.T.Helper()
-	now, out := time.Now(), map[string]failure.Quarantine{}
+	now, out := time.Now(), map[string]palapi.Quarantine{}
 	for _, id := range gpus {
-		out[id] = failure.Quarantine{Until: now.Add(time.Hour), Last: now, Strikes: 1, Reason: "as the test has it"}
+		out[id] = palapi.Quarantine{Until: now.Add(time.Hour), Last: now, Strikes: 1, Reason: "as the test has it"}
 	}
 	text, err := json.Marshal(out)
 	if err == nil {

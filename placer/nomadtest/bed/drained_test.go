@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
-	"github.com/nomad-pal/nomad-pal/placer"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
@@ -36,7 +36,7 @@ func TestDrainedGangKeepsItsPlace(t *testing.T) {
 				}
 				all, _ := p.Events.After(0)
 				for _, e := range all {
-					if strings.Contains(e.Text, "failed") || e.Kind == placer.AllocFailed {
+					if strings.Contains(e.Text, "failed") || e.Kind == palapi.EventAllocFailed {
 						t.Errorf("%s: %s", e.Kind, e.Text)
 					}
 				}

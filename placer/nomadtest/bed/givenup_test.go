@@ -11,7 +11,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
-	"github.com/nomad-pal/nomad-pal/placer/gang"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 )
 
 // All members of a gang have failed, so Nomad shows its job as dead, and the gang is given up.
@@ -21,14 +21,14 @@ func TestGivenUpIsSaidTomorrow(t *testing.T) {
 		w.AddNodes(1, 2)
 		p := w.StartPlacer()
 		w.Submit(Gang{Name: "a", Members: 1, Runs: 2 * time.Minute, Exit: 1})
-		w.Expect("given up", time.Hour, func() bool { return w.explained("a").State == gang.Failed })
+		w.Expect("given up", time.Hour, func() bool { return w.explained("a").State == palapi.Failed })
 		said := func(when string, p *Placer) {
 			t.Helper()
-			if e := w.explained("a"); e.State != gang.Failed || !strings.Contains(e.Reason.String(), "given up after 3 tries") {
+			if e := w.explained("a"); e.State != palapi.Failed || !strings.Contains(e.Reason.String(), "given up after 3 tries") {
 				t.Errorf("%s: %s: %s", when, e.State, e.Reason.String())
 			}
 			for _, j := range p.Status().Jobs {
-				if j.Job == "a" && j.State == gang.Failed && strings.Contains(j.Reason.String(), "given up after 3 tries") {
+				if j.Job == "a" && j.State == palapi.Failed && strings.Contains(j.Reason.String(), "given up after 3 tries") {
 					return
 				}
 			}
@@ -59,7 +59,7 @@ func TestFailedWhileNoPlacerWasThere(t *testing.T) {
 		w.RunFor(time.Hour)
 		p = w.StartPlacer()
 		w.RunFor(5 * time.Minute)
-		if e := w.explained("a"); e.State != gang.Failed || !strings.Contains(e.Reason.String(), "no placer") {
+		if e := w.explained("a"); e.State != palapi.Failed || !strings.Contains(e.Reason.String(), "no placer") {
 			t.Errorf("%s: %s", e.State, e.Reason.String())
 		}
 		if n := len(p.Status().Jobs); n != 1 {
@@ -81,7 +81,7 @@ func TestGivenUpThenMendedAsNomadHasIt(t *testing.T) {
 		w.Submit(Gang{Name: "a", Members: 2, Change: func(j *api.Job) {
 			runsScript(j.TaskGroups[0], "[ $NOMAD_ALLOC_INDEX = 0 ] && sleep 60 && exit 1; sleep infinity")
 		}})
-		w.Expect("given up", time.Hour, func() bool { return w.explained("a").State == gang.Failed })
+		w.Expect("given up", time.Hour, func() bool { return w.explained("a").State == palapi.Failed })
 		w.Submit(Gang{Name: "full", Members: 2, Runs: time.Hour})
 		w.ExpectRunning("full", time.Minute)
 		w.Submit(Gang{Name: "b", Members: 2, Runs: 10 * time.Minute})

@@ -13,7 +13,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/nomad-pal/nomad-pal/placer/gang"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
@@ -139,7 +139,7 @@ func (w *World) client() *nomad.Client {
 }
 
 // explained returns explain's answer about a job.
-func (w *World) explained(name string) *query.Explanation {
+func (w *World) explained(name string) *palapi.Explanation {
 	w.T.Helper()
 	e, err := w.snapshot().Explain(context.Background(), Key(name))
 	if err != nil {
@@ -184,7 +184,7 @@ func TestCanaries(t *testing.T) {
 		old := w.Members(Key("s"))[0].ID
 		w.update("s")
 		w.RunFor(30 * time.Second)
-		if e := w.explained("s"); e.State != gang.Running || !strings.Contains(e.Reason.String(), `Nomad has no room for group "workers"`) {
+		if e := w.explained("s"); e.State != palapi.Running || !strings.Contains(e.Reason.String(), `Nomad has no room for group "workers"`) {
 			t.Errorf("explain says: %s: %s", e.State, e.Reason.String())
 		}
 		w.AddNodes(1, 1)

@@ -16,12 +16,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
-	"github.com/nomad-pal/nomad-pal/placer/query"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
@@ -129,10 +129,10 @@ func TestScaledToNothing(t *testing.T) {
 						if e := w.explained("a"); !e.Ready.Equal(ready) {
 							t.Errorf("all its members ran at %s, not at %s, with none", ready, e.Ready)
 						}
-						if e := w.explained("a"); e.State != gang.Ended || e.Outcome.Status != query.AtRest || !strings.Contains(e.Reason.String(), "count = 0") {
+						if e := w.explained("a"); e.State != palapi.Ended || e.Outcome.Status != palapi.AtRest || !strings.Contains(e.Reason.String(), "count = 0") {
 							t.Errorf("without members it is %s: %s", e.State, e.Reason.String())
 						}
-						if js := w.snapshot().Jobs(); slices.ContainsFunc(js, func(j model.JobStatus) bool { return j.Job == "a" }) {
+						if js := w.snapshot().Jobs(); slices.ContainsFunc(js, func(j palapi.JobStatus) bool { return j.Job == "a" }) {
 							t.Errorf("without members it is listed: %+v", js)
 						}
 						w.RunFor(time.Hour)
@@ -184,7 +184,7 @@ func TestGivenUpRevertedThenDrained(t *testing.T) {
 		if err := w.Edit(Key("a"), func(j *api.Job) { runsScript(j.TaskGroups[0], "sleep 10; exit 1") }); err != nil {
 			t.Fatal(err)
 		}
-		w.Expect("given up", 20*time.Minute, func() bool { return w.explained("a").State == gang.Failed })
+		w.Expect("given up", 20*time.Minute, func() bool { return w.explained("a").State == palapi.Failed })
 		if err := w.Register(good); err != nil {
 			t.Fatal(err)
 		}
@@ -198,7 +198,7 @@ func TestGivenUpRevertedThenDrained(t *testing.T) {
 			w.Nomad.SetEligible(NodeID(n), true)
 		}
 		w.Until(10*time.Minute, func() bool { return w.Running(Key("a")) })
-		if e := w.explained("a"); e.State != gang.Running {
+		if e := w.explained("a"); e.State != palapi.Running {
 			t.Errorf("%s: %s", e.State, e.Reason.String())
 		}
 	})

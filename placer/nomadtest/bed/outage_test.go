@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
-	"github.com/nomad-pal/nomad-pal/placer/gang"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
 
@@ -44,7 +44,7 @@ func TestOutageDelaysTheQueue(t *testing.T) {
 		for _, n := range names {
 			e := w.explained(n)
 			said[e.Reason.Kind]++
-			if e.State != gang.Waiting || !strings.Contains(e.Reason.String(), "connection refused") {
+			if e.State != palapi.Waiting || !strings.Contains(e.Reason.String(), "connection refused") {
 				t.Errorf("%s: %s: %s", n, e.State, e.Reason)
 			}
 			if e.Reason.Kind == reason.RetriesAt && !e.Reason.Until.After(time.Now()) {
@@ -94,7 +94,7 @@ func TestOutageOfOneGangForGood(t *testing.T) {
 		w.RunFor(50 * time.Minute)
 		w.Submit(Gang{Name: "good", Members: 2, Runs: time.Hour})
 		w.ExpectRunning("good", 10*time.Second)
-		if e := w.explained("bad"); e.State != gang.Waiting {
+		if e := w.explained("bad"); e.State != palapi.Waiting {
 			t.Errorf("before an hour has passed: %s: %s", e.State, e.Reason)
 		}
 		w.Nomad.SetOutage(func(k nomadtest.Key) string {
@@ -107,6 +107,6 @@ func TestOutageOfOneGangForGood(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.ExpectRunning("edited", 10*time.Second)
-		w.Expect("given up", 4*time.Hour, func() bool { return w.explained("bad").State == gang.Failed })
+		w.Expect("given up", 4*time.Hour, func() bool { return w.explained("bad").State == palapi.Failed })
 	})
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
-	"github.com/nomad-pal/nomad-pal/placer/gang"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
@@ -89,7 +89,7 @@ func TestOwnFailureIsInDoubtForAMinute(t *testing.T) {
 		w.Submit(Gang{Name: "b", Members: 2, Runs: time.Hour})
 		w.Expect("in doubt", 62*time.Minute, func() bool { return w.explained("a").Reason.Kind == reason.InDoubt })
 		w.ExpectRunning("b", 20*time.Second)
-		w.Expect("given up", time.Minute, func() bool { return w.explained("a").State == gang.Failed })
+		w.Expect("given up", time.Minute, func() bool { return w.explained("a").State == palapi.Failed })
 		w.RunFor(2 * time.Hour)
 		if e := w.explained("a"); e.Reason.Kind != reason.GaveUp {
 			t.Errorf("%s: %s", e.State, e.Reason)

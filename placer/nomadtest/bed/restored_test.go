@@ -12,6 +12,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/store"
@@ -121,7 +122,7 @@ func TestExplainWithoutADamagedRecord(t *testing.T) {
 		w.ExpectRunning("a", 10*time.Second)
 		w.RunFor(time.Minute)
 		w.Nomad.SetVariable("default", "nomad-pal/decisions/default/a", map[string]string{"decision": "nonsense"})
-		if e := w.explained("a"); e.State != gang.Running {
+		if e := w.explained("a"); e.State != palapi.Running {
 			w.T.Errorf("a is %s: %s", e.State, e.Reason)
 		}
 	})

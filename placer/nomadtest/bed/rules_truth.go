@@ -10,6 +10,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
@@ -47,7 +48,7 @@ func untrue(s *query.Snapshot) (asked int, wrong []string) {
 	for _, j := range s.Jobs() {
 		k := cluster.JobKey{Namespace: j.Namespace, ID: j.Job}
 		t := m.Jobs[k]
-		if t == nil || t.Nomad != gang.Waiting {
+		if t == nil || t.Nomad != palapi.Waiting {
 			continue
 		}
 		e, err := s.Explain(context.Background(), k)
@@ -74,17 +75,17 @@ func untrue(s *query.Snapshot) (asked int, wrong []string) {
 
 // reasonWrong compares the reason that explain gives with the reasons in the list of jobs and in
 // the queue.
-func reasonWrong(e *query.Explanation, j model.JobStatus, w queue.Wait, waiting bool) string {
+func reasonWrong(e *palapi.Explanation, j palapi.JobStatus, w queue.Wait, waiting bool) string {
 	switch {
 	case e.State != j.State || e.Reason.IsZero() || !alike(e.Reason, j.Reason):
 		return fmt.Sprintf("explain says %s: %q, but the list says %s: %q", e.State, e.Reason.String(), j.State, j.Reason.String())
-	case e.State == gang.Waiting && waiting != (e.Wait != nil):
+	case e.State == palapi.Waiting && waiting != (e.Wait != nil):
 		return fmt.Sprintf("is the job in the queue? explain says %v, but the queue says %v", e.Wait != nil, waiting)
-	case e.State == gang.Waiting && waiting && w.Reason != reason.TooLarge && e.Wait.Reason != w.Reason:
+	case e.State == palapi.Waiting && waiting && w.Reason != reason.TooLarge && e.Wait.Reason != w.Reason:
 		return fmt.Sprintf("explain says that the job waits for %q, but the queue says for %q", e.Wait.Reason, w.Reason)
-	case e.State == gang.Waiting && waiting && w.Reason != reason.TooLarge && (w.Reason != reason.Next || e.Reason.Kind == reason.Next) && !alike(e.Reason, w.Why()):
+	case e.State == palapi.Waiting && waiting && w.Reason != reason.TooLarge && (w.Reason != reason.Next || e.Reason.Kind == reason.Next) && !alike(e.Reason, w.Why()):
 		return fmt.Sprintf("explain says %q, but the queue says %q", e.Reason.String(), w.Why().String())
-	case e.State == gang.Waiting && waiting && !alike(e.WaitsFor, e.Reason):
+	case e.State == palapi.Waiting && waiting && !alike(e.WaitsFor, e.Reason):
 		return fmt.Sprintf("explain gives both %q and %q", e.Reason.String(), e.WaitsFor.String())
 	}
 	return ""
@@ -111,7 +112,7 @@ func alike(a, b reason.Reason) bool {
 
 // aheadWrong checks that the job that goes first is a different job and waits. aheadWrong also
 // checks that the jobs in Stopping are being stopped.
-func aheadWrong(m *model.Model, e *query.Explanation, waits map[string]queue.Wait) string {
+func aheadWrong(m *model.Model, e *palapi.Explanation, waits map[string]queue.Wait) string {
 	if e.Wait == nil {
 		return ""
 	}
@@ -121,7 +122,7 @@ func aheadWrong(m *model.Model, e *query.Explanation, waits map[string]queue.Wai
 		}
 	}
 	for _, id := range e.Wait.Stopping {
-		if t := m.ByID(id); t == nil || t.Nomad == gang.Running && t.WhyStopped().IsZero() {
+		if t := m.ByID(id); t == nil || t.Nomad == palapi.Running && t.WhyStopped().IsZero() {
 			return fmt.Sprintf("explain says that %s is being stopped for the job, but nothing is being stopped", id)
 		}
 	}
@@ -130,7 +131,7 @@ func aheadWrong(m *model.Model, e *query.Explanation, waits map[string]queue.Wai
 
 // startWrong compares the expected start that explain gives with the expected starts in the list of
 // jobs and in the queue.
-func startWrong(m *model.Model, e *query.Explanation, j model.JobStatus, w queue.Wait) string {
+func startWrong(m *model.Model, e *palapi.Explanation, j palapi.JobStatus, w queue.Wait) string {
 	from, to := gang.QueueTime(e.StartFrom), gang.QueueTime(e.StartTo)
 	switch {
 	case !e.StartFrom.Equal(j.StartFrom) || !e.StartTo.Equal(j.StartTo):
@@ -146,7 +147,7 @@ func startWrong(m *model.Model, e *query.Explanation, j model.JobStatus, w queue
 }
 
 // holdersWrong compares the holders of GPUs in an explanation with the holders in the ledger.
-func holdersWrong(m *model.Model, e *query.Explanation) string {
+func holdersWrong(m *model.Model, e *palapi.Explanation) string {
 	if e.Holders == nil {
 		return ""
 	}

@@ -11,8 +11,8 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
@@ -31,15 +31,15 @@ func TestSnapshotTellsTheTruth(t *testing.T) {
 		w.Submit(Gang{Name: "template", GPUs: 1, Change: func(j *api.Job) { j.ParameterizedJob = &api.ParameterizedJobConfig{} }})
 		w.RunFor(10 * time.Second)
 		for name, want := range map[string]struct {
-			phase  gang.State
+			phase  palapi.State
 			reason string
 		}{
-			"runs":     {gang.Running, "its member runs"},
-			"waits":    {gang.Waiting, ""},
-			"never":    {gang.Unschedulable, "5 GPUs"},
-			"odd":      {gang.Rejected, "pal_class"},
-			"alone":    {gang.Native, "has no gate"},
-			"template": {gang.Template, ""},
+			"runs":     {palapi.Running, "its member runs"},
+			"waits":    {palapi.Waiting, ""},
+			"never":    {palapi.Unschedulable, "5 GPUs"},
+			"odd":      {palapi.Rejected, "pal_class"},
+			"alone":    {palapi.Native, "has no gate"},
+			"template": {palapi.Template, ""},
 		} {
 			if e := w.explained(name); e.State != want.phase || !strings.Contains(e.Reason.String(), want.reason) || e.Reason.IsZero() {
 				t.Errorf("%s is %s: %s", name, e.State, e.Reason.String())
@@ -94,12 +94,12 @@ func TestPlansComeTrue(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		gang  Gang
-		phase gang.State
+		phase palapi.State
 	}{
-		{"starts", Gang{Name: "a", GPUs: 2, Runs: time.Minute}, gang.Starting},
-		{"waits", Gang{Name: "a", Members: 2, GPUs: 2, Runs: time.Minute}, gang.Waiting},
-		{"never", Gang{Name: "a", Members: 5, GPUs: 1, Runs: time.Minute}, gang.Unschedulable},
-		{"rejected", Gang{Name: "a", GPUs: 1, Meta: map[string]string{"pal_locality_wait": "soon"}}, gang.Rejected},
+		{"starts", Gang{Name: "a", GPUs: 2, Runs: time.Minute}, palapi.Starting},
+		{"waits", Gang{Name: "a", Members: 2, GPUs: 2, Runs: time.Minute}, palapi.Waiting},
+		{"never", Gang{Name: "a", Members: 5, GPUs: 1, Runs: time.Minute}, palapi.Unschedulable},
+		{"rejected", Gang{Name: "a", GPUs: 1, Meta: map[string]string{"pal_locality_wait": "soon"}}, palapi.Rejected},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			Run(t, Options{Seed: 1}, func(w *World) {
@@ -116,7 +116,7 @@ func TestPlansComeTrue(t *testing.T) {
 				w.Submit(c.gang)
 				w.RunFor(5 * time.Second)
 				for _, j := range p.Status().Jobs {
-					if j.Job == "a" && j.State != c.phase && !(c.phase == gang.Starting && j.State == gang.Running) {
+					if j.Job == "a" && j.State != c.phase && !(c.phase == palapi.Starting && j.State == palapi.Running) {
 						t.Errorf("it is %s: %s", j.State, j.Reason.String())
 					}
 				}
@@ -130,13 +130,13 @@ func TestPlansOfRunningJobsComeTrue(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		again Gang
-		phase gang.State
+		phase palapi.State
 		says  string
 		gpus  int
 	}{
-		{"the same", Gang{Name: "a", Members: 2, GPUs: 1, Runs: time.Hour}, gang.Running, "would keep them", 2},
-		{"larger", Gang{Name: "a", Members: 2, GPUs: 2, Runs: time.Hour}, gang.Starting, "stop the whole job and start it again", 4},
-		{"too large", Gang{Name: "a", Members: 2, GPUs: 3, Runs: time.Hour}, gang.Running, "does not fit", 2},
+		{"the same", Gang{Name: "a", Members: 2, GPUs: 1, Runs: time.Hour}, palapi.Running, "would keep them", 2},
+		{"larger", Gang{Name: "a", Members: 2, GPUs: 2, Runs: time.Hour}, palapi.Starting, "stop the whole job and start it again", 4},
+		{"too large", Gang{Name: "a", Members: 2, GPUs: 3, Runs: time.Hour}, palapi.Running, "does not fit", 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			Run(t, Options{Seed: 1}, func(w *World) {

@@ -19,7 +19,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/internal/race"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
-	"github.com/nomad-pal/nomad-pal/placer/gang"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
@@ -111,7 +111,7 @@ func (x *follower) follow() {
 	s := x.snapshot()
 	var offers []offer
 	for _, j := range s.Jobs() {
-		if j.State != gang.Waiting && j.State != gang.Unschedulable || strings.Contains(j.Job, "/") {
+		if j.State != palapi.Waiting && j.State != palapi.Unschedulable || strings.Contains(j.Job, "/") {
 			continue
 		}
 		e, err := s.Explain(x.T.Context(), Key(j.Job))
@@ -151,7 +151,7 @@ func (x *follower) follow() {
 }
 
 // offersOf returns explain's offers to a job.
-func (x *follower) offersOf(e *query.Explanation) (out []offer) {
+func (x *follower) offersOf(e *palapi.Explanation) (out []offer) {
 	k := Key(e.Job)
 	add := func(what, try string, ok func() bool) {
 		says := fmt.Sprintf("%s, which is %s: %s: %s", e.Job, e.State, e.Reason.String(), try)
@@ -165,14 +165,16 @@ func (x *follower) offersOf(e *query.Explanation) (out []offer) {
 		case reason.WiderFits:
 			add("wider fits", r.Try, func() bool { return starts() || x.reason(e.Job).Kind == reason.Locality })
 		case reason.CouldRun:
-			add("could run", r.Try, func() bool { return !slices.Contains([]gang.State{gang.Unschedulable, gang.Rejected}, x.state(e.Job)) })
+			add("could run", r.Try, func() bool {
+				return !slices.Contains([]palapi.State{palapi.Unschedulable, palapi.Rejected}, x.state(e.Job))
+			})
 		}
 	}
 	if strings.HasPrefix(e.Try, "priority=") {
-		add("priority", e.Try, func() bool { return x.state(e.Job) != gang.Rejected })
+		add("priority", e.Try, func() bool { return x.state(e.Job) != palapi.Rejected })
 	}
 	for _, o := range e.Tradeoffs {
-		if o.Choice != nil && e.State == gang.Waiting {
+		if o.Choice != nil && e.State == palapi.Waiting {
 			add("tradeoff", o.Change, starts)
 		}
 	}
@@ -184,8 +186,8 @@ func (x *follower) offersOf(e *query.Explanation) (out []offer) {
 
 // plansAgree checks the changes that explain offers to a waiting job: according to plan, the job
 // starts with each of them.
-func (x *follower) plansAgree(s *query.Snapshot, e *query.Explanation) {
-	plan := func(try ...string) *query.Explanation {
+func (x *follower) plansAgree(s *query.Snapshot, e *palapi.Explanation) {
+	plan := func(try ...string) *palapi.Explanation {
 		changes, err := query.ParseChanges(try...)
 		job := rewrite.Author(x.Nomad.Job(Key(e.Job)))
 		if err == nil {
@@ -197,10 +199,10 @@ func (x *follower) plansAgree(s *query.Snapshot, e *query.Explanation) {
 		}
 		return p
 	}
-	if e.State != gang.Waiting {
+	if e.State != palapi.Waiting {
 		return
 	}
-	if p := plan(); p.State == gang.Starting || p.Reason.Kind == reason.StillEnding {
+	if p := plan(); p.State == palapi.Starting || p.Reason.Kind == reason.StillEnding {
 		// The cluster has changed since the placer decided, or an edit would wait for old members.
 		return
 	}
@@ -215,7 +217,7 @@ func (x *follower) plansAgree(s *query.Snapshot, e *query.Explanation) {
 		if !tries[try] {
 			continue
 		}
-		if p := plan(try); p.State != gang.Starting && p.Reason.Kind != reason.NomadRefuses {
+		if p := plan(try); p.State != palapi.Starting && p.Reason.Kind != reason.NomadRefuses {
 			x.T.Errorf("%s (%s) could start with %s according to explain, but plan says %s: %s", e.Job, e.Reason.String(), try, p.State, p.Reason.String())
 		}
 	}
@@ -223,7 +225,7 @@ func (x *follower) plansAgree(s *query.Snapshot, e *query.Explanation) {
 
 // stopHolders stops the jobs that, according to explain, make enough room together. Then this gang,
 // or another waiting one, must start there.
-func (x *follower) stopHolders(e *query.Explanation) offer {
+func (x *follower) stopHolders(e *palapi.Explanation) offer {
 	var jobs []string
 	for _, h := range e.Holders.Jobs {
 		if h.Needed {
@@ -261,7 +263,7 @@ func (x *follower) reason(name string) reason.Reason {
 }
 
 // state returns a job's state, as commands show it.
-func (x *follower) state(name string) gang.State {
+func (x *follower) state(name string) palapi.State {
 	for _, j := range x.placers[len(x.placers)-1].Status().Jobs {
 		if j.Job == name {
 			return j.State

@@ -13,7 +13,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/nomad-pal/nomad-pal/placer/gang"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
 
@@ -241,12 +241,12 @@ func TestFailsAtOnceAndIsTriedElsewhere(t *testing.T) {
 		meta        map[string]string
 		late        bool
 		want        int // GPUs
-		phase       gang.State
+		phase       palapi.State
 	}{
-		{"Nomad's default", 1, nil, false, 3, gang.Failed},
-		{"never by Nomad", 0, nil, false, 3, gang.Failed},
-		{"no other try", 1, map[string]string{"pal_on_failure": "none"}, false, 1, gang.Failed},
-		{"by an earlier placer", 1, nil, true, 1, gang.Failed},
+		{"Nomad's default", 1, nil, false, 3, palapi.Failed},
+		{"never by Nomad", 0, nil, false, 3, palapi.Failed},
+		{"no other try", 1, map[string]string{"pal_on_failure": "none"}, false, 1, palapi.Failed},
+		{"by an earlier placer", 1, nil, true, 1, palapi.Failed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			Run(t, Options{Seed: 1}, func(w *World) {
@@ -270,7 +270,7 @@ func TestFailsAtOnceAndIsTriedElsewhere(t *testing.T) {
 				if len(tried) != c.want {
 					w.T.Errorf("tried on %v, want %d GPUs", tried, c.want)
 				}
-				var phase gang.State
+				var phase palapi.State
 				for _, j := range p.Status().Jobs {
 					phase = j.State
 				}
@@ -294,7 +294,7 @@ func TestImpossibleStandsLast(t *testing.T) {
 		w.Submit(Gang{Name: "next", Members: 1, GPUs: 4})
 		w.RunFor(5 * time.Second)
 		for _, j := range p.Status().Jobs {
-			if j.Job == "impossible" && (j.Position != 0 || j.State != gang.Unschedulable) || j.Job == "next" && j.Position != 1 {
+			if j.Job == "impossible" && (j.Position != 0 || j.State != palapi.Unschedulable) || j.Job == "next" && j.Position != 1 {
 				t.Errorf("%s has position %d: %s: %s", j.Job, j.Position, j.State, j.Reason.String())
 			}
 		}

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nomad-pal/nomad-pal/placer/failure"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/store"
@@ -76,7 +76,7 @@ func TestNonsenseInVariables(t *testing.T) {
 		w.Submit(Gang{Name: "bad", Runs: time.Second, Exit: 1})
 		noted := func() bool {
 			fs, err := store.In(client).Failures().Read(w.T.Context())
-			return err == nil && slices.ContainsFunc(fs.Of.Kept, func(f failure.Failure) bool { return f.Job == "bad" })
+			return err == nil && slices.ContainsFunc(fs.Of.Kept, func(f palapi.Failure) bool { return f.Job == "bad" })
 		}
 		w.Expect("the failure is recorded", time.Minute, noted)
 		nonsense()

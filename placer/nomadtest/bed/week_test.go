@@ -11,6 +11,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/internal/long"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
@@ -41,7 +42,7 @@ func TestGivenUpThenRunAgain(t *testing.T) {
 		w.AddNodes(1, 2)
 		w.StartPlacer()
 		w.Submit(Gang{Name: "a", Members: 2, Runs: 2 * time.Minute, Exit: 1, OneExit: true})
-		w.Expect("given up", time.Hour, func() bool { return w.explained("a").State == gang.Failed })
+		w.Expect("given up", time.Hour, func() bool { return w.explained("a").State == palapi.Failed })
 		w.Submit(Gang{Name: "full", Members: 2, Runs: 72 * time.Hour})
 		w.ExpectRunning("full", time.Minute)
 		w.RunFor(time.Hour)
@@ -78,7 +79,7 @@ func TestMendedWhileItRuns(t *testing.T) {
 		}
 		w.ExpectRunning("a", time.Minute)
 		w.RunFor(2*time.Hour + 5*time.Minute)
-		if e := w.explained("a"); e.State == gang.Failed {
+		if e := w.explained("a"); e.State == palapi.Failed {
 			t.Errorf("%s: %s", e.State, e.Reason.String())
 		}
 	})
@@ -139,7 +140,7 @@ func TestAfterNothing(t *testing.T) {
 		w.RunFor(time.Minute)
 		w.Submit(Gang{Name: "a", Runs: time.Minute, Meta: map[string]string{"pal_after": "prepare"}})
 		w.RunFor(10 * time.Minute)
-		if e := w.explained("a"); e.State == gang.Waiting {
+		if e := w.explained("a"); e.State == palapi.Waiting {
 			t.Errorf("%s: %s", e.State, e.Reason.String())
 		}
 	})

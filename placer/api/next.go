@@ -1,7 +1,7 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-package query
+package api
 
 import (
 	"cmp"
@@ -9,8 +9,6 @@ import (
 	"strings"
 
 	"github.com/hashicorp/nomad/api"
-
-	"github.com/nomad-pal/nomad-pal/placer/gang"
 )
 
 // Next lists the steps that somebody can take, with commands ready to type. For a job explained
@@ -35,26 +33,26 @@ func (e *Explanation) Next(jobspec string) []string {
 		steps = append(steps, fmt.Sprintf("To promote version %d%s: nomad deployment promote %s. To give up this version: nomad deployment fail %s", d.Version, healthy, id, id))
 	}
 	switch e.State {
-	case gang.Running:
+	case Running:
 		steps = append(append(steps, e.pendingMember(jobspec)...), e.fasterNow()...)
-	case gang.Waiting, gang.Unschedulable:
+	case Waiting, Unschedulable:
 		steps = append(steps, servicesEnd(e.Holders)...)
 		if e.Try != "" {
 			steps = append(steps, "To try a change without making it: nomad-pal explain -what-if "+ShellQuoted(e.Try)+" "+e.argument(jobspec, cmp.Or(jobspec, e.Job)))
 		}
-	case gang.Template:
+	case Template:
 		steps = append(steps, "To start a run: "+e.StartRun)
-	case gang.Ended:
+	case Ended:
 		if e.Runs.GoOn() {
 			steps = append(steps, "The job's runs continue. To stop these runs: nomad-pal cancel "+e.argument(jobspec, e.Job))
 		}
-	case gang.Failed:
+	case Failed:
 		if n := len(e.Failures); n > 0 {
 			id := e.Failures[n-1].Alloc
 			alloc := e.argument(jobspec, id[:min(8, len(id))])
 			steps = append(steps, "Output of the last failed member: nomad alloc logs -stderr "+alloc, "Events of this member: nomad alloc status "+alloc)
 		}
-	case gang.Native:
+	case Native:
 		if len(e.Allocations) > 0 && e.NoGate {
 			steps = append(steps, "To let the placer choose the job's GPUs, first stop the job: nomad job stop "+e.argument(jobspec, e.Job), "Then run the job again: nomad-pal run <jobspec>")
 		}

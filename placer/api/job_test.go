@@ -1,31 +1,29 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-package model
+package api
 
 import (
 	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/nomad-pal/nomad-pal/placer/gang"
 )
 
 // The elements of an array become one entry, at the place of the first, with the GPUs of all listed
 // elements. A single element is not replaced, and neither are elements in another namespace.
 func TestByArray(t *testing.T) {
-	run := func(parent, id string, state gang.State, position int) JobStatus {
+	run := func(parent, id string, state State, position int) JobStatus {
 		return JobStatus{Namespace: "default", Job: parent + "/" + id, Parent: parent, State: state, Position: position, GPUs: 2}
 	}
 	of := func(id string, r Runs) JobStatus {
-		return JobStatus{Namespace: "default", Job: id, State: gang.Template, Runs: &r}
+		return JobStatus{Namespace: "default", Job: id, State: Template, Runs: &r}
 	}
 	all := []JobStatus{
 		of("a", Runs{Running: 1, Waiting: 2, Complete: 7}), of("b", Runs{Waiting: 1}),
-		run("a", "1", gang.Running, 0), run("a", "2", gang.Waiting, 1), {Namespace: "default", Job: "c", State: gang.Waiting, Position: 2, GPUs: 4},
-		run("a", "3", gang.Waiting, 3), run("b", "1", gang.Waiting, 4),
-		{Namespace: "other", Job: "a/9", Parent: "a", State: gang.Waiting, Position: 5, GPUs: 1},
+		run("a", "1", Running, 0), run("a", "2", Waiting, 1), {Namespace: "default", Job: "c", State: Waiting, Position: 2, GPUs: 4},
+		run("a", "3", Waiting, 3), run("b", "1", Waiting, 4),
+		{Namespace: "other", Job: "a/9", Parent: "a", State: Waiting, Position: 5, GPUs: 1},
 	}
 	said := func(js []JobStatus) (out []string) {
 		for _, j := range js {
@@ -37,7 +35,7 @@ func TestByArray(t *testing.T) {
 		}
 		return out
 	}
-	waiting := slices.DeleteFunc(slices.Clone(all), func(j JobStatus) bool { return j.State != gang.Waiting })
+	waiting := slices.DeleteFunc(slices.Clone(all), func(j JobStatus) bool { return j.State != Waiting })
 	for name, c := range map[string]struct {
 		listed []JobStatus
 		want   string
@@ -64,7 +62,7 @@ func TestByArray(t *testing.T) {
 	if got := ByArray(all, all); !got[0].EndTo.IsZero() || !got[0].EndFrom.IsZero() {
 		t.Errorf("ends %v to %v although the end of the first element is unknown", got[0].EndFrom, got[0].EndTo)
 	}
-	if all[0].State != gang.Template || all[2].Job != "a/1" {
+	if all[0].State != Template || all[2].Job != "a/1" {
 		t.Error("ByArray changes its argument")
 	}
 }

@@ -1,7 +1,7 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-package query
+package api
 
 import (
 	"strings"
@@ -11,8 +11,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
-	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
 // The headline of a gang that has lost members does not say that it runs where it was placed. For a
@@ -26,38 +24,38 @@ func TestHeadlines(t *testing.T) {
 		e    Explanation
 		want string
 	}{
-		{Explanation{State: gang.Starting, Decision: d, Decided: before(time.Hour), Ready: before(time.Hour), Reason: reason.Reason{Kind: reason.MembersRun, Want: 2, Doing: &reason.Doing{Run: 1}}},
+		{Explanation{State: Starting, Decision: d, Decided: before(time.Hour), Ready: before(time.Hour), Reason: reason.Reason{Kind: reason.MembersRun, Want: 2, Doing: &reason.Doing{Run: 1}}},
 			"a has lost members: 1 of 2 members run. The job got 4 GPUs at " + Clock(time.Local, before(time.Hour)) + "."},
-		{Explanation{State: gang.Starting, Decision: d, Decided: before(time.Hour), Ready: before(time.Hour), Reason: reason.Reason{Kind: reason.MembersRun, Want: 3, Doing: &reason.Doing{Run: 2}},
+		{Explanation{State: Starting, Decision: d, Decided: before(time.Hour), Ready: before(time.Hour), Reason: reason.Reason{Kind: reason.MembersRun, Want: 3, Doing: &reason.Doing{Run: 2}},
 			Allocations: []Allocation{{GPUs: []string{"g1", "g2"}}, {GPUs: []string{"g3", "g4"}}}},
 			"a needs more members: 2 of 3 members run. The job got 4 GPUs at " + Clock(time.Local, before(time.Hour)) + "."},
-		{Explanation{State: gang.Waiting, Submitted: before(time.Hour), Ran: before(9 * time.Second), Reason: reason.Reason{Kind: reason.GPUs, Needs: 4}},
+		{Explanation{State: Waiting, Submitted: before(time.Hour), Ran: before(9 * time.Second), Reason: reason.Reason{Kind: reason.GPUs, Needs: 4}},
 			"a ran before, and has been waiting again for 9s, since " + Clock(time.Local, before(9*time.Second)) + ": needs 4 GPUs; none is free."},
-		{Explanation{State: gang.Waiting, Submitted: before(time.Hour), Ran: before(9 * time.Second), StoppedWhy: reason.Reason{Kind: reason.MakesRoom}, Reason: reason.Reason{Kind: reason.GPUs, Needs: 4}},
+		{Explanation{State: Waiting, Submitted: before(time.Hour), Ran: before(9 * time.Second), StoppedWhy: reason.Reason{Kind: reason.MakesRoom}, Reason: reason.Reason{Kind: reason.GPUs, Needs: 4}},
 			"a ran before, and has been waiting again for 9s, since " + Clock(time.Local, before(9*time.Second)) + " (the job makes room for another job): needs 4 GPUs; none is free."},
-		{Explanation{State: gang.Waiting, Submitted: before(time.Hour), Ran: before(9 * time.Second), StoppedWhy: reason.Reason{Kind: reason.MakesRoom}, StoppedFor: "default/b", Reason: reason.Reason{Kind: reason.GPUs, Needs: 4}},
+		{Explanation{State: Waiting, Submitted: before(time.Hour), Ran: before(9 * time.Second), StoppedWhy: reason.Reason{Kind: reason.MakesRoom}, StoppedFor: "default/b", Reason: reason.Reason{Kind: reason.GPUs, Needs: 4}},
 			"a ran before, and has been waiting again for 9s, since " + Clock(time.Local, before(9*time.Second)) + " (the job makes room for default/b): needs 4 GPUs; none is free."},
-		{Explanation{State: gang.Waiting, Submitted: before(time.Hour), Wait: &queue.Wait{Reason: reason.Quota}, Reason: reason.Reason{Kind: reason.Quota, Needs: 1, User: "ada", Tenant: "lab", Held: 2, Limit: 2}},
+		{Explanation{State: Waiting, Submitted: before(time.Hour), Wait: &queue.Wait{Reason: reason.Quota}, Reason: reason.Reason{Kind: reason.Quota, Needs: 1, User: "ada", Tenant: "lab", Held: 2, Limit: 2}},
 			"a has waited for 60m, since " + Clock(time.Local, before(time.Hour)) + ": needs 1 GPU; user ada holds 2 in tenant lab and may hold at most 2 (max_gpus_per_user). The start cannot be predicted, because the job waits for jobs whose end is unknown: services, jobs without pal_duration, or jobs that have run longer than predicted."},
-		{Explanation{State: gang.Waiting, Submitted: before(time.Hour), Ran: before(9 * time.Second), StoppedWhy: reason.Reason{Kind: reason.MembersStopped}, Reason: reason.Reason{Kind: reason.GPUs, Needs: 4, Also: []reason.Reason{{Kind: reason.MembersStopped}}}},
+		{Explanation{State: Waiting, Submitted: before(time.Hour), Ran: before(9 * time.Second), StoppedWhy: reason.Reason{Kind: reason.MembersStopped}, Reason: reason.Reason{Kind: reason.GPUs, Needs: 4, Also: []reason.Reason{{Kind: reason.MembersStopped}}}},
 			"a ran before, and has been waiting again for 9s, since " + Clock(time.Local, before(9*time.Second)) + ": needs 4 GPUs; none is free; the job's members were stopped (by a node drain or a user)."},
-		{Explanation{State: gang.Completing, StoppedWhy: reason.Reason{Kind: reason.MakesRoom}, StoppedFor: "default/b", Reason: reason.Reason{Kind: reason.StillEnding, Have: 1}},
+		{Explanation{State: Completing, StoppedWhy: reason.Reason{Kind: reason.MakesRoom}, StoppedFor: "default/b", Reason: reason.Reason{Kind: reason.StillEnding, Have: 1}},
 			"a ran, and is being stopped (the job makes room for default/b): 1 member is still stopping and holds its GPUs."},
-		{Explanation{State: gang.Running, Decision: &pal.Decision{Policy: string(pal.PAL), Demand: 1, Candidates: pal.Candidates{Total: 4, Free: 1}, Chosen: &pal.Choice{Nodes: 2, Cost: 1}}},
+		{Explanation{State: Running, Decision: &pal.Decision{Policy: string(pal.PAL), Demand: 1, Candidates: pal.Candidates{Total: 4, Free: 1}, Chosen: &pal.Choice{Nodes: 2, Cost: 1}}},
 			"a runs on 1 GPU of 2 nodes. This was the only free GPU that the job could use. Predicted slowdown: " + times(1) + "."},
-		{Explanation{State: gang.Running, Decision: &pal.Decision{Policy: string(pal.PAL), Demand: 2, Candidates: pal.Candidates{Total: 4, Free: 2}, Chosen: &pal.Choice{Nodes: 2, Cost: 1}}},
+		{Explanation{State: Running, Decision: &pal.Decision{Policy: string(pal.PAL), Demand: 2, Candidates: pal.Candidates{Total: 4, Free: 2}, Chosen: &pal.Choice{Nodes: 2, Cost: 1}}},
 			"a runs on 2 GPUs of 2 nodes. These were the only free GPUs that the job could use. Predicted slowdown: " + times(1) + "."},
-		{Explanation{State: gang.Running, Decision: &pal.Decision{Policy: string(pal.PAL), Demand: 3, Candidates: pal.Candidates{Total: 4, Free: 3, Outliers: 1}, Chosen: &pal.Choice{Nodes: 2, Cost: 1}, Packed: &pal.Choice{Nodes: 1, Cost: 3.53}}},
+		{Explanation{State: Running, Decision: &pal.Decision{Policy: string(pal.PAL), Demand: 3, Candidates: pal.Candidates{Total: 4, Free: 3, Outliers: 1}, Chosen: &pal.Choice{Nodes: 2, Cost: 1}, Packed: &pal.Choice{Nodes: 1, Cost: 3.53}}},
 			"a runs on 3 GPUs of 2 nodes. These were the only free GPUs that the job could use, except outliers. Predicted slowdown: " + times(1) + ". Packed, with outliers, it would be 3.53 times."},
-		{Explanation{State: gang.Running, Decision: &pal.Decision{Policy: string(pal.PAL), Demand: 1, Candidates: pal.Candidates{Total: 4, Free: 1, Outliers: 1}, Chosen: &pal.Choice{Nodes: 2, Cost: 1}}},
+		{Explanation{State: Running, Decision: &pal.Decision{Policy: string(pal.PAL), Demand: 1, Candidates: pal.Candidates{Total: 4, Free: 1, Outliers: 1}, Chosen: &pal.Choice{Nodes: 2, Cost: 1}}},
 			"a runs on 1 GPU of 2 nodes. This was the only free GPU that the job could use, except outliers. Predicted slowdown: " + times(1) + "."},
-		{Explanation{State: gang.Unschedulable, Reason: reason.Reason{Kind: reason.TooFew, Needs: 16, Match: 12}},
+		{Explanation{State: Unschedulable, Reason: reason.Reason{Kind: reason.TooFew, Needs: 16, Match: 12}},
 			"a can never start here as written: needs 16 GPUs; the cluster has 12 that match."},
-		{Explanation{State: gang.Ended, Outcome: &Outcome{Status: AtRest, At: before(9 * time.Second), Reason: reason.Reason{Kind: reason.NoMembers, Cause: request.NoMembers, Doing: &reason.Doing{Ending: 2}}}},
+		{Explanation{State: Ended, Outcome: &Outcome{Status: AtRest, At: before(9 * time.Second), Reason: reason.Reason{Kind: reason.NoMembers, Cause: "every group with GPUs has count = 0; to add members, use nomad job scale", Doing: &reason.Doing{Ending: 2}}}},
 			"a has had no members since " + Clock(time.Local, before(9*time.Second)) + " (9s ago): every group with GPUs has count = 0; to add members, use nomad job scale; 2 are still stopping and hold their GPUs."},
-		{Explanation{State: gang.Running, Decision: d, Leaving: []reason.Reason{{Kind: reason.NodesLeaving, Cause: "node n is being drained: so"}}},
+		{Explanation{State: Running, Decision: d, Leaving: []reason.Reason{{Kind: reason.NodesLeaving, Cause: "node n is being drained: so"}}},
 			"a runs on 4 GPUs of 2 nodes. Predicted slowdown: " + times(1) + ". Node n is being drained: so."},
-		{Explanation{State: gang.Running, Decision: d, Members: []reason.Reason{{Kind: reason.MemberRestarted, Member: "g[1]", Tries: 1}}},
+		{Explanation{State: Running, Decision: d, Members: []reason.Reason{{Kind: reason.MemberRestarted, Member: "g[1]", Tries: 1}}},
 			"a runs on 4 GPUs of 2 nodes. Predicted slowdown: " + times(1) + ". Member g[1] was restarted once on its node."},
 	} {
 		c.e.Job = "a"
@@ -69,7 +67,7 @@ func TestHeadlines(t *testing.T) {
 
 // A gang with members that are pending in Nomad is not shown as running.
 func TestHeadlineOfPending(t *testing.T) {
-	e := &Explanation{Job: "j", State: gang.Running, Reason: reason.Reason{Kind: reason.MembersRun, Want: 2, Doing: &reason.Doing{Run: 1}}, Decision: &pal.Decision{Demand: 2, Chosen: &pal.Choice{Nodes: 1}}}
+	e := &Explanation{Job: "j", State: Running, Reason: reason.Reason{Kind: reason.MembersRun, Want: 2, Doing: &reason.Doing{Run: 1}}, Decision: &pal.Decision{Demand: 2, Chosen: &pal.Choice{Nodes: 1}}}
 	for status, want := range map[string]string{"running": "j runs on 2 GPUs", "pending": "j is placed on 2 GPUs of one node. 1 of 2 members run. "} {
 		e.Allocations = []Allocation{{Status: "running"}, {Status: status}}
 		if got := e.Headline(time.Now()); !strings.HasPrefix(got, want) {
@@ -80,7 +78,7 @@ func TestHeadlineOfPending(t *testing.T) {
 
 // The headline of a rejected dispatched child gives no advice to change it, because nobody can.
 func TestHeadlineOfRejectedChild(t *testing.T) {
-	e := &Explanation{Job: "d/dispatch-1", State: gang.Rejected, Reason: reason.Reason{Kind: reason.Rejected, Cause: "x"}}
+	e := &Explanation{Job: "d/dispatch-1", State: Rejected, Reason: reason.Reason{Kind: reason.Rejected, Cause: "x"}}
 	if got, want := e.Headline(time.Now()), "d/dispatch-1 is rejected: x."; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -94,7 +92,7 @@ func TestHeadlineOfRejectedChild(t *testing.T) {
 // get these GPUs. The headline says when the job stops waiting, but promises no start.
 func TestHeadlinePromisesNoStart(t *testing.T) {
 	now := time.Date(2026, 11, 30, 9, 39, 0, 0, time.UTC)
-	e := &Explanation{Job: "j", State: gang.Waiting, Planned: true, StartTo: now.Add(4 * time.Minute), Reason: reason.Reason{Kind: reason.Locality}, Wait: &queue.Wait{Reason: reason.Locality}}
+	e := &Explanation{Job: "j", State: Waiting, Planned: true, StartTo: now.Add(4 * time.Minute), Reason: reason.Reason{Kind: reason.Locality}, Wait: &queue.Wait{Reason: reason.Locality}}
 	const want = " The job waits for such GPUs at most until 2026-11-30 09:43:00 UTC (in 4m), and then starts on any suitable GPUs that are still free."
 	if got := e.Headline(now); !strings.HasSuffix(got, want) {
 		t.Errorf("%q, want %q", got, want)

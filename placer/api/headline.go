@@ -1,7 +1,7 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-package query
+package api
 
 import (
 	"fmt"
@@ -12,7 +12,6 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
-	"github.com/nomad-pal/nomad-pal/placer/gang"
 )
 
 // Headline summarizes an explanation in a sentence or two: what happens, since when, and why. Times
@@ -31,30 +30,30 @@ func mainSentence(e *Explanation, now time.Time) string {
 		return fmt.Sprintf("%s %s.", e.Job, reason)
 	}
 	switch e.State {
-	case gang.Running, gang.Starting:
+	case Running, Starting:
 		if e.Decision != nil && e.Decision.Chosen != nil {
 			return runsSentence(e, now)
 		}
-	case gang.Completing:
+	case Completing:
 		return fmt.Sprintf("%s ran, and is being stopped%s: %s.%s", e.Job, stoppedSentence(e), reason, startSentence(e, now))
-	case gang.Waiting, gang.Committing:
+	case Waiting, Committing:
 		return waitsSentence(e, now)
-	case gang.Unschedulable:
+	case Unschedulable:
 		return fmt.Sprintf("%s can never start here as written: %s.", e.Job, reason)
-	case gang.Rejected:
+	case Rejected:
 		if e.Parent != "" {
 			return fmt.Sprintf("%s is rejected: %s. Nobody can change this job, because it is a run of %s.", e.Job, reason, e.Parent)
 		}
 		return fmt.Sprintf("%s is rejected: %s.", e.Job, reason)
-	case gang.Failed:
+	case Failed:
 		return fmt.Sprintf("%s has failed: %s.", e.Job, reason)
-	case gang.Ended:
+	case Ended:
 		if e.Outcome != nil {
 			return endedSentence(e, now) + runsOfIt(e)
 		}
-	case gang.Template:
+	case Template:
 		return fmt.Sprintf("%s does not run itself: %s.%s", e.Job, reason, runsOfIt(e))
-	case gang.Native:
+	case Native:
 		return fmt.Sprintf("%s is left to Nomad: %s.", e.Job, reason)
 	}
 	return fmt.Sprintf("%s is %s: %s.", e.Job, e.State, reason)
@@ -92,7 +91,7 @@ func runsSentence(e *Explanation, now time.Time) string {
 			running += len(a.GPUs)
 		}
 	}
-	if e.State == gang.Starting && !e.Ready.IsZero() { // all members ran before
+	if e.State == Starting && !e.Ready.IsZero() { // all members ran before
 		if held >= d.Demand && d.Demand > 0 {
 			return fmt.Sprintf("%s needs more members: %s. The job got %s at %s.", e.Job, e.Reason.String(), pal.CountGPUs(d.Demand), Clock(now.Location(), e.Decided))
 		}
@@ -101,7 +100,7 @@ func runsSentence(e *Explanation, now time.Time) string {
 	where := "of " + node(c)
 	verb, pending := "runs", running < d.Demand && slices.ContainsFunc(e.Allocations, func(a Allocation) bool { return a.Status == api.AllocClientStatusPending })
 	switch {
-	case e.State == gang.Starting && e.Decided.IsZero():
+	case e.State == Starting && e.Decided.IsZero():
 		verb = e.Reason.String()
 		switch e.Reason.Kind {
 		case reason.WouldStart, reason.WouldStartIdle:
@@ -109,7 +108,7 @@ func runsSentence(e *Explanation, now time.Time) string {
 		default:
 			verb += "; its members would be"
 		}
-	case e.State == gang.Starting:
+	case e.State == Starting:
 		verb = "is starting"
 	case pending: // Nomad has placed all members, and calls the job running
 		verb = "is placed"
@@ -121,7 +120,7 @@ func runsSentence(e *Explanation, now time.Time) string {
 	case !e.Decided.IsZero():
 		text += ", placed " + When(e.Decided, now)
 	}
-	if pending && e.State == gang.Running {
+	if pending && e.State == Running {
 		text += ". " + e.Reason.Sentence() + " "
 	} else {
 		text += ". "
@@ -257,4 +256,9 @@ func Score(s pal.PMScore) string {
 		return "not measured"
 	}
 	return fmt.Sprintf("%.3f", s)
+}
+
+// Uncapped says that the scores of n GPUs for class A say little.
+func Uncapped(n int) string {
+	return fmt.Sprintf("class A was measured below the power limit on %s, so the PM scores say little about training", pal.CountGPUs(n))
 }

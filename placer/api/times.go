@@ -1,12 +1,46 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-package query
+package api
 
 import (
 	"fmt"
+	"math"
+	"strings"
 	"time"
 )
+
+// ShortDuration formats a duration without zero parts, for example as 36h instead of 36h0m0s.
+func ShortDuration(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// Round3 formats a number with three significant digits; from 100 on, it rounds to a whole number.
+func Round3(x float64) string {
+	if x >= 100 {
+		return fmt.Sprintf("%.0f", x)
+	}
+	return fmt.Sprintf("%.3g", math.Max(0, x))
+}
+
+// Days formats a duration, in days if it is a whole number of days.
+func Days(d time.Duration) string {
+	const day = 24 * time.Hour
+	switch {
+	case d == day:
+		return "a day"
+	case d > day && d%day == 0:
+		return fmt.Sprintf("%d days", d/day)
+	}
+	return ShortDuration(d)
+}
 
 // Clock formats a time in a zone, with the zone's name; the zero time becomes "".
 func Clock(zone *time.Location, t time.Time) string {

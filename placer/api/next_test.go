@@ -1,15 +1,11 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-package query
+package api
 
 import (
 	"slices"
 	"testing"
-
-	"github.com/nomad-pal/nomad-pal/placer/failure"
-	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
 // The commands in the next steps can be typed as they are printed.
@@ -20,28 +16,28 @@ func TestNext(t *testing.T) {
 		jobspec string
 		want    []string
 	}{
-		"a failed gang": {e: Explanation{Namespace: "team", Job: "j", State: gang.Failed,
-			Failures: []model.Try{{Try: 1, Failure: failure.Failure{Alloc: "11111111-old"}}, {Try: 2, Failure: failure.Failure{Alloc: "22222222-last"}}}},
+		"a failed gang": {e: Explanation{Namespace: "team", Job: "j", State: Failed,
+			Failures: []Try{{Try: 1, Failure: Failure{Alloc: "11111111-old"}}, {Try: 2, Failure: Failure{Alloc: "22222222-last"}}}},
 			want: []string{"Output of the last failed member: nomad alloc logs -stderr -namespace team 22222222", "Events of this member: nomad alloc status -namespace team 22222222"}},
 		// Services that hold the GPUs do not end by themselves. The placer may stop some of them,
 		// and the caller may not see others: the next steps contain neither.
-		"services hold the GPUs": {e: Explanation{Namespace: "default", Job: "j", State: gang.Waiting, Holders: &Holders{Enough: true, Jobs: []Holder{
+		"services hold the GPUs": {e: Explanation{Namespace: "default", Job: "j", State: Waiting, Holders: &Holders{Enough: true, Jobs: []Holder{
 			{Job: "default/batch", Needed: true}, {Job: "default/web", Service: true, Needed: true}, {Job: "team/api/v1", Service: true, Needed: true},
-			{Job: "default/spare", Service: true, Preemptible: true, Needed: true}, {Job: model.Unseen, Service: true, Needed: true}, {Job: "default/far", Service: true},
+			{Job: "default/spare", Service: true, Preemptible: true, Needed: true}, {Job: Unseen, Service: true, Needed: true}, {Job: "default/far", Service: true},
 		}}}, want: []string{"default/web is a service: its GPUs come free if somebody stops the service (nomad job stop web) or scales it down (nomad job scale web <count>).",
 			"team/api/v1 is a service: its GPUs come free if somebody stops the service (nomad job stop -namespace team api/v1) or scales it down (nomad job scale -namespace team api/v1 <count>)."}},
-		"a new version waits to be promoted": {e: Explanation{Namespace: "team", Job: "web", State: gang.Running, Deployment: &Deployment{ID: "b5787e71-1111", Version: 3, Promotable: true, Promote: true}},
+		"a new version waits to be promoted": {e: Explanation{Namespace: "team", Job: "web", State: Running, Deployment: &Deployment{ID: "b5787e71-1111", Version: 3, Promotable: true, Promote: true}},
 			want: []string{"To promote version 3: nomad deployment promote -namespace team b5787e71. To give up this version: nomad deployment fail -namespace team b5787e71"}},
-		"a new version whose canaries are not healthy yet": {e: Explanation{Job: "web", State: gang.Running, Deployment: &Deployment{ID: "b5787e71-1111", Version: 3, Promotable: true}},
+		"a new version whose canaries are not healthy yet": {e: Explanation{Job: "web", State: Running, Deployment: &Deployment{ID: "b5787e71-1111", Version: 3, Promotable: true}},
 			want: []string{"To promote version 3, once its canaries are healthy: nomad deployment promote b5787e71. To give up this version: nomad deployment fail b5787e71"}},
-		"a parameterized job":         {e: Explanation{Job: "sweep", State: gang.Template, StartRun: "nomad job dispatch sweep"}, want: []string{"To start a run: nomad job dispatch sweep"}},
-		"a new version that does not": {e: Explanation{Job: "web", State: gang.Running, Deployment: &Deployment{ID: "b5787e71-1111", Version: 3}}},
-		"a member that does not run yet": {e: Explanation{Namespace: "team", Job: "j", State: gang.Running, Allocations: []Allocation{
+		"a parameterized job":         {e: Explanation{Job: "sweep", State: Template, StartRun: "nomad job dispatch sweep"}, want: []string{"To start a run: nomad job dispatch sweep"}},
+		"a new version that does not": {e: Explanation{Job: "web", State: Running, Deployment: &Deployment{ID: "b5787e71-1111", Version: 3}}},
+		"a member that does not run yet": {e: Explanation{Namespace: "team", Job: "j", State: Running, Allocations: []Allocation{
 			{ID: "11111111-runs", Status: "running"}, {ID: "22222222-pulls", Status: "pending"}, {ID: "33333333-too", Status: "pending"}}},
 			want: []string{"To see what a pending member waits for: nomad alloc status -namespace team 22222222"}},
-		"a change to try": {e: Explanation{Namespace: "team", Job: "my job", State: gang.Waiting, Try: "count=2"},
+		"a change to try": {e: Explanation{Namespace: "team", Job: "my job", State: Waiting, Try: "count=2"},
 			want: []string{"To try a change without making it: nomad-pal explain -what-if count=2 -namespace team 'my job'"}},
-		"a change of a jobspec": {e: Explanation{Namespace: "team", Job: "j", State: gang.Unschedulable, Try: "count=2"}, jobspec: "my job.hcl",
+		"a change of a jobspec": {e: Explanation{Namespace: "team", Job: "j", State: Unschedulable, Try: "count=2"}, jobspec: "my job.hcl",
 			want: []string{"To try a change without making it: nomad-pal explain -what-if count=2 'my job.hcl'"}},
 	} {
 		if got := c.e.Next(c.jobspec); !slices.Equal(got, c.want) {
