@@ -253,3 +253,77 @@ func TestOnePlacer(t *testing.T) {
 		t.Errorf("placer.New is called in %v, want %v", made, want)
 	}
 }
+
+// A command shows what the agent answers: it imports placer/api, what the API's types are made of, and
+// Nomad's client. A few commands also do something themselves, and import more for it.
+func TestCommandsImportTheAPI(t *testing.T) {
+	all := []string{"internal", "pal/attr", "pal/reason", "placer/api", "placer/cluster", "placer/nomad"}
+	more := map[string]string{
+		"agent.go":          "placer/agent placer/model", // runs the agent
+		"fault_off.go":      "placer",
+		"fault_on.go":       "placer",
+		"ask.go":            "pal/queue placer/heartbeat placer/store", // finds the agent
+		"base.go":           "placer/store",
+		"status.go":         "pal/queue placer/store",
+		"queue.go":          "pal/queue",
+		"plain.go":          "placer placer/heartbeat placer/model placer/query placer/store", // works without an agent
+		"gpuslive.go":       "placer/live placer/query",
+		"doctor.go":         "placer/agent placer/heartbeat placer/query placer/request placer/store",
+		"doctor_token.go":   "placer/query placer/store",
+		"run.go":            "placer/gang placer/heartbeat placer/request placer/rewrite", // reads or changes a job
+		"plan.go":           "placer/request placer/rewrite",
+		"validate.go":       "placer/request placer/rewrite",
+		"explain.go":        "placer/query placer/rewrite",
+		"sentence.go":       "placer/query",
+		"target.go":         "placer/query placer/request",
+		"cancel.go":         "placer/rewrite",
+		"history.go":        "placer/rewrite",
+		"mine.go":           "placer/rewrite",
+		"release.go":        "placer/rewrite",
+		"shell.go":          "placer/rewrite",
+		"hold.go":           "placer", // writes a variable
+		"quarantine.go":     "placer placer/rewrite",
+		"classify.go":       "pal/classify", // needs no agent
+		"init.go":           "placer/deploy/acl",
+		"simulate.go":       "sim/simulate",
+		"profile.go":        "pal/profile placer placer/measured",
+		"profile_build.go":  "pal/profile placer placer/measured",
+		"profile_export.go": "placer/measured",
+		"profile_import.go": "pal/profile placer/measured placer/store",
+		"profile_show.go":   "pal/profile placer/store",
+	}
+	const folder = "placer/cmd/nomad-pal"
+	_, folders := parsed(t)
+	for name, f := range folders[folder].files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		listed := strings.Fields(more[filepath.Base(name)])
+		for _, i := range f.Imports {
+			sub, ours := strings.CutPrefix(strings.Trim(i.Path.Value, `"`), module)
+			if at := slices.Index(listed, sub); at >= 0 {
+				listed = slices.Delete(listed, at, at+1)
+			} else if ours && sub != "pal" && !slices.ContainsFunc(all, func(a string) bool { return under(sub, a) }) {
+				t.Errorf("%s imports %s: let the agent answer, with a type in placer/api", name, sub)
+			}
+		}
+		if len(listed) > 0 {
+			t.Errorf("%s no longer imports %v: take it off the list", name, listed)
+		}
+	}
+	for name := range more {
+		if folders[folder].files[folder+"/"+name] == nil {
+			t.Errorf("the list has %s, which does not exist", name)
+		}
+	}
+	for _, p := range packages(t) {
+		if p.path != "placer/api" {
+			continue
+		}
+		for _, d := range p.deps {
+			if sub, ours := strings.CutPrefix(d, module); ours && !under(sub, "pal") {
+				t.Errorf("placer/api depends on %s", sub)
+			}
+		}
+	}
+}
