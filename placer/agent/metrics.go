@@ -24,7 +24,7 @@ type Metrics struct {
 	Leader    int     `json:"leader" help:"1 on the active agent, 0 on standby agents."`
 	GPUs      float64 `json:"gpus" help:"GPUs in the cluster. In all metrics that count GPUs, a part of a shared GPU counts as a fraction."`
 	Free      float64 `json:"gpus_free" help:"GPUs that a job could get now."`
-	Allocated float64 `json:"gpus_allocated" help:"GPUs that are allocated to jobs, or reserved for jobs by the placer. Unhealthy and quarantined GPUs do not count."`
+	Allocated float64 `json:"gpus_allocated" help:"GPUs that are allocated to jobs, or reserved for jobs by nomad-pal. Unhealthy and quarantined GPUs do not count."`
 	Idle      int     `json:"gpus_held_idle" help:"Allocated GPUs that have been idle for 15 minutes: their utilization was 0 at each reading, once a minute."`
 	// InTrouble counts unhealthy and quarantined GPUs, which are not chosen, and degraded GPUs,
 	// which are chosen last.
@@ -35,7 +35,7 @@ type Metrics struct {
 	Rates  map[string]float64 `json:"gpus_model_rate" label:"device,app_class" help:"Measured rate of a GPU model's median GPU for an application class: TFLOP/s for A and B, GB/s for C, Gload/s (10⁹ gathers a second) for D."`
 	// Slowdown has the keys "chosen" and "packed". Slowdown is empty while no running gang has both
 	// predictions.
-	Slowdown map[string]float64 `json:"gpus_predicted_slowdown" label:"placement" help:"Mean predicted slowdown of running gangs, weighted by GPUs: on the GPUs that the placer chose (chosen), and on the GPUs that packed placement would have chosen (packed). The slowdown of a gang on median GPUs of one node is 1."`
+	Slowdown map[string]float64 `json:"gpus_predicted_slowdown" label:"placement" help:"Mean predicted slowdown of running gangs, weighted by GPUs: on the GPUs that nomad-pal chose (chosen), and on the GPUs that packed placement would have chosen (packed). The slowdown of a gang on median GPUs of one node is 1."`
 	// PredictedGPUs is the number of GPUs of the gangs in Slowdown.
 	PredictedGPUs int                  `json:"gpus_predicted" help:"GPUs of the gangs that are included in gpus_predicted_slowdown."`
 	Jobs          map[palapi.State]int `json:"jobs" label:"state" help:"Jobs with GPUs by state (docs/design/concepts.md)."`
@@ -129,9 +129,9 @@ func (a *Agent) gauges() []meter.Gauge {
 		return func() map[string]float64 { return readings(reflect.ValueOf(of(a.metrics(time.Now())))) }
 	}
 	out := []meter.Gauge{
-		{Name: "gpus_unhealthy", Help: "GPUs that the placer does not choose because they are unhealthy.", Read: read(func(m Metrics) any { return m.InTrouble.Unhealthy })},
-		{Name: "gpus_quarantined", Help: "GPUs that the placer does not choose because jobs failed on them, or because an operator put them into quarantine.", Read: read(func(m Metrics) any { return m.InTrouble.Quarantined })},
-		{Name: "gpus_degraded", Help: "GPUs that work, but not as they should. The placer chooses them last.", Read: read(func(m Metrics) any { return m.InTrouble.Degraded })},
+		{Name: "gpus_unhealthy", Help: "GPUs that nomad-pal does not choose, because they are unhealthy.", Read: read(func(m Metrics) any { return m.InTrouble.Unhealthy })},
+		{Name: "gpus_quarantined", Help: "GPUs that nomad-pal does not choose, because jobs failed on them, or because an operator put them into quarantine.", Read: read(func(m Metrics) any { return m.InTrouble.Quarantined })},
+		{Name: "gpus_degraded", Help: "GPUs that work, but not as they should. nomad-pal chooses them last.", Read: read(func(m Metrics) any { return m.InTrouble.Degraded })},
 		{Name: "trouble", Help: "1 while the placer does not work, otherwise 0. /v1/health has the reason.", Read: read(func(Metrics) any { return min(1, len(a.health(time.Now()).Trouble)) })},
 		{Name: "warnings", Help: "Number of problems that operators should look at. /v1/health lists them.", Read: read(func(Metrics) any { return a.health(time.Now()).WarningCount })},
 	}

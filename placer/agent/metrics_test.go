@@ -218,9 +218,10 @@ func TestMetricsReference(t *testing.T) {
 	b.WriteString(`<!-- Written by go test ./placer/agent -run TestMetricsReference -rewrite-reference. -->
 # Metrics of the agent
 
-` + "`GET /v1/metrics?format=prometheus`" + ` returns the metrics, without a token. Metrics with * have labels with names of namespaces. For these metrics, the scraper needs a token
-that can read the variable ` + "`nomad-pal/failures`" + ` (` + "`authorization`" + ` with type Bearer in Prometheus). The usual ` + "`go_*` and `process_*`" + `
-metrics are also published. [Monitor](../operators/monitor.md) describes the most important metrics.
+` + "`GET /v1/metrics?format=prometheus`" + ` returns these metrics, and needs no token. Metrics with * have labels with names of
+namespaces. To get them, the scraper needs a token that can read the variable ` + "`nomad-pal/failures`" + ` (in Prometheus, set
+` + "`authorization`" + ` with the type Bearer). The agent also publishes the usual ` + "`go_*` and `process_*`" + ` metrics.
+[Monitor](../operators/monitor.md) describes the most important metrics.
 
 | metric | kind | labels | what it is |
 |---|---|---|---|

@@ -28,8 +28,8 @@ func TestCommandReference(t *testing.T) {
 	b.WriteString(`<!-- Written by go test ./device-plugin/cmd/nomad-device-pal -run TestCommandReference -rewrite-reference. -->
 # Commands of nomad-device-pal
 
-Nomad's client starts the plugin without arguments. These commands are for people who are logged in on the node;
-` + "`nomad-device-pal <command> -h`" + ` explains each.
+Nomad's client starts the plugin without arguments. The commands in the table are for
+people who are logged in on the node. ` + "`nomad-device-pal <command> -h`" + ` explains a command.
 
 | command | does | options |
 |---|---|---|

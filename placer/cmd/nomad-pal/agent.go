@@ -22,7 +22,7 @@ import (
 )
 
 var helpAgent = help("agent [options]", `
-Runs the placer until it is interrupted. SIGHUP makes it read its configuration
+Runs the agent until it is interrupted. SIGHUP makes it read its configuration
 again. The agent connects to the Nomad cluster that the block nomad of the
 configuration names, or else Nomad's environment variables. Without -config,
 the agent uses the defaults.
@@ -34,7 +34,7 @@ Agent Options:
   -log-level=<level>       trace, debug, info, warn or error; overrides the configuration.
   -log-json                Log as JSON.
 `, examples(
-	"Run the placer with its defaults:", "nomad-pal agent",
+	"Run the agent with its defaults:", "nomad-pal agent",
 	"Check a configuration before running with it:", "nomad-pal agent -check-config -config /etc/nomad-pal.d",
 	"Make the running agent reload its configuration:", "systemctl reload nomad-pal",
 ))

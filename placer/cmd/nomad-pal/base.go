@@ -62,8 +62,8 @@ General Options:
   -region=<region>         The region to forward to, NOMAD_REGION by default.
   -namespace=<namespace>   The namespace of jobs, NOMAD_NAMESPACE or "default" by default.
   -token=<token>           The ACL token, NOMAD_TOKEN by default.
-  -pal-namespace=<ns>      The namespace of the placer's variables, "default" by default.
-  -pal-address=<addr>      The HTTP API of the placer's agent, NOMAD_PAL_ADDR by default; without
+  -pal-namespace=<ns>      The namespace of nomad-pal's variables, "default" by default.
+  -pal-address=<addr>      The HTTP API of the agent, NOMAD_PAL_ADDR by default; without
                            both, the address that the agent publishes in Nomad.
 
 Nomad's other environment variables apply as to nomad's own commands: NOMAD_CACERT, NOMAD_CAPATH,

@@ -19,7 +19,7 @@ import (
 )
 
 var helpEvents = help("events [options]", `
-Shows what the placer did, oldest first: jobs queued, placed, moved to other GPUs,
+Shows what nomad-pal did, oldest first: jobs queued, placed, moved to other GPUs,
 resized, started, stopped, requeued, failed or ended; allocations that failed; and
 GPUs that became unhealthy or were quarantined. The agent keeps in memory the last 5,000 events
 since its start, and the last 120 failed allocations in Nomad. Events that your token may not see are left out.

@@ -59,7 +59,7 @@ Requeue Options:
 ), outputOptions, generalOptions)
 
 var helpPriority = help("priority [options] <job> <n>", `
-Changes the priority of a running or waiting job in the placer's queue. The jobspec
+Changes the priority of a running or waiting job in nomad-pal's queue. The jobspec
 and Nomad's own priority, which decides Nomad's preemption, stay as they are. 0
 restores the jobspec's priority.
 `+controlRights, examples(

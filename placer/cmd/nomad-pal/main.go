@@ -69,8 +69,8 @@ func commands(ctx context.Context, io streams) map[string]cli.CommandFactory {
 		return func() (cli.Command, error) { return &command{base{ctx: ctx, io: io}, synopsis, help, run}, nil }
 	}
 	return map[string]cli.CommandFactory{
-		"agent":          make("Run the placer", helpAgent, runAgent),
-		"run":            make("Run a job through the placer", helpRun, runRun),
+		"agent":          make("Run the agent", helpAgent, runAgent),
+		"run":            make("Run a job through nomad-pal", helpRun, runRun),
 		"plan":           make("Show what would happen to a job, without running it", helpPlan, runPlan),
 		"explain":        make("Explain the state of a job, allocation, GPU or node", helpExplain, runExplain),
 		"status":         make("Show GPUs and jobs at a glance", helpStatus, runStatus),
@@ -78,12 +78,12 @@ func commands(ctx context.Context, io streams) map[string]cli.CommandFactory {
 		"init":           make("Write configuration, policies and an example job", helpInit, runInit),
 		"gpus":           make("Show every GPU: classes, health, who uses it", helpGPUs, runGPUs),
 		"doctor":         make("Check everything that nomad-pal needs", helpDoctor, runDoctor),
-		"events":         make("Show what the placer did, as it happens", helpEvents, runEvents),
+		"events":         make("Show what nomad-pal did, as it happens", helpEvents, runEvents),
 		"shell":          make("Run a command or a shell on GPUs, like srun --pty", helpShell, runShell),
 		"history":        make("List the runs of jobs, or add up their GPU hours", helpHistory, runHistory),
 		"quarantine":     make("Show, set or lift the quarantine of GPUs", helpQuarantine, runQuarantine),
 		"classify":       make("Find the application class of a running job", helpClassify, runClassify),
-		"simulate":       make("Simulate a trace or a workload under the placer's policies", helpSimulate, runSimulate),
+		"simulate":       make("Simulate a trace or a workload under the agent's policies", helpSimulate, runSimulate),
 		"cancel":         make("Stop jobs, and all runs of an array", helpCancel, runCancel),
 		"hold":           make("Hold waiting jobs, or lift a hold", helpHold, runHold),
 		"requeue":        make("Stop running jobs and queue them again", helpRequeue, runRequeue),

@@ -29,7 +29,7 @@ Import Options:
   -delete                  Delete what was imported under -name.
 `, fileOptions, examples(
 	"What would measurements from elsewhere change?", "nomad-pal profile import -dry-run times.csv",
-	"Import measurements for the placer:", "nomad-pal profile import -name bench times.csv",
+	"Import measurements for nomad-pal:", "nomad-pal profile import -name bench times.csv",
 	"Delete an import:", "nomad-pal profile import -name bench -delete",
 ), outputOptions, generalOptions)
 

@@ -32,8 +32,15 @@ func TestCommandReference(t *testing.T) {
 	b.WriteString(`<!-- Written by go test ./placer/cmd/nomad-pal -run TestCommandReference -rewrite-reference. -->
 # Commands of nomad-pal
 
-` + "`nomad-pal <command> -help`" + ` explains a command, its options and examples. Exit codes: 0 done; 1 an error, and from ` + "`plan`" + ` "would start now", as
-from ` + "`nomad job plan`" + `; 2 the job can never start as it is; 3 no agent answers or none is active; 130 you interrupted the command.
+` + "`nomad-pal <command> -help`" + ` explains a command, its options and examples.
+
+| exit code | means |
+|---|---|
+| 0 | The command has done its work. |
+| 1 | An error. From ` + "`plan`" + `, as from ` + "`nomad job plan`" + `: the job would start now. |
+| 2 | The job can never start as it is written. |
+| 3 | No agent answers, or none is active. |
+| 130 | You interrupted the command. |
 
 | command | does | options |
 |---|---|---|

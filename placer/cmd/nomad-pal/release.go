@@ -25,21 +25,21 @@ import (
 
 var helpRelease = help("release [options] <job> | -all", `
 Hands jobs over to Nomad, which alone manages them from then on. A waiting gang is
-handed over when it fits: the placer starts all of its members together, and then takes
+handed over when it fits: nomad-pal starts all of its members together, and then takes
 gate and pins off. A running gang is handed over at once, or when its deployment ends,
 and keeps running.
 
 release waits until the jobs are handed over. Ctrl-C ends it: the other jobs then wait in
 the queue as before.
 
-Nomad restarts a job whose device blocks change. So a job that the placer has pinned to
+Nomad restarts a job whose device blocks change. So a job that nomad-pal has pinned to
 GPUs or to a class keeps these constraints, until you run its file again.
 
 Release Options:
 
   -all                     All jobs that carry a gate or pins, in the order of the queue, in
                            all namespaces unless -namespace selects one.
-  -now                     Take gates off at once, without the placer. Nomad may then start
+  -now                     Take gates off at once, without an agent. Nomad may then start
                            some members of a gang, which hold their GPUs while they wait
                            for room for the others.
 `, examples(

@@ -27,7 +27,7 @@ import (
 )
 
 var helpRun = help("run [options] <jobspec>", `
-Adds the gate to a job, registers it as nomad job run does, and watches until the placer
+Adds the gate to a job, registers it as nomad job run does, and watches until nomad-pal
 has placed it. If the agent stops answering meanwhile, the command waits up to five
 minutes for an agent that answers. Jobs without GPUs are registered as they are. Running
 the same file again does not touch running members. There is no -ui: nomad job status
@@ -47,7 +47,7 @@ registered.
 
 Run Options:
 
-  -detach                  Do not wait for the placer. If the job can never start as it is written,
+  -detach                  Do not wait for nomad-pal. If the job can never start as it is written,
                            warn.
   -check-index=<index>     Register only if the job has this modify index; 0: only if the
                            job is new. nomad-pal plan shows the index.

@@ -17,7 +17,7 @@ import (
 
 var helpValidate = help("validate [options] <jobspec>", `
 Checks that a jobspec can be read, that its hints are valid and do not contradict each
-other, and that the placer and Nomad accept the job (as nomad job validate does).
+other, and that nomad-pal and Nomad accept the job (as nomad job validate does).
 nomad-pal plan also checks an application in pal_class against the agent's
 configuration, and shows whether the job fits on the cluster now.
 
