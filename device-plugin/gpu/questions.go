@@ -119,13 +119,13 @@ type Question struct {
 // health reason contains the first of these functions that failed. All other functions have the
 // weight Nothing.
 func Questions() []Question {
-	const sensor = "every GPU has this value; a single sensor can break while the GPU still computes"
+	const sensor = "every GPU has this value, but a single sensor can break while the GPU still computes"
 	const judged = "without an answer, the plugin does not see some faults of the GPU"
 	return []Question{
 		{"nvmlDeviceGetCount", Identity, "without the number of GPUs, no GPU can be found"},
 		{"nvmlDeviceGetHandleByIndex", Identity, "the driver cannot open the GPU"},
 		{"nvmlDeviceGetUUID", Identity, "jobs get GPUs by UUID"},
-		{"nvmlDeviceGetName", Identity, "the name determines the device group; without the name, two jobs could get the GPU"},
+		{"nvmlDeviceGetName", Identity, "the name determines the device group, and without the name two jobs could get the GPU"},
 		{"nvmlDeviceGetTemperature", Basic, sensor},
 		{"nvmlDeviceGetMemoryInfo", Basic, "every GPU has memory. The answer \"not supported\" of a GPU that shares the machine's memory is no failure"},
 		{"nvmlDeviceGetUtilizationRates", Basic, "every GPU that is not in MIG mode counts its utilization"},
@@ -133,8 +133,8 @@ func Questions() []Question {
 		{"nvmlDeviceGetPowerUsage", Basic, sensor},
 		{"nvmlDeviceGetEnforcedPowerLimit", Detail, "the GPU's maximum speed is not known"},
 		{"nvmlDeviceGetMaxClockInfo", Detail, "the GPU's maximum speed is not known"},
-		{"nvmlDeviceGetMigMode", Detail, "the GPU may be in MIG mode: the plugin keeps the last known state; if no state is known, the GPU counts as whole"},
-		{"nvmlDeviceGetMaxMigDeviceCount", Detail, "the GPU is in MIG mode: the plugin keeps the last known instances"},
+		{"nvmlDeviceGetMigMode", Detail, "the GPU may be in MIG mode. The plugin keeps the last known state. If no state is known, the GPU counts as whole"},
+		{"nvmlDeviceGetMaxMigDeviceCount", Detail, "the GPU is in MIG mode. The plugin keeps the last known instances"},
 		{"nvmlDeviceGetRemappedRows", Detail, judged},
 		{"nvmlDeviceGetTotalEccErrors", Detail, judged},
 		{"nvmlDeviceGetRetiredPagesPendingStatus", Detail, judged},

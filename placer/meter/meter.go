@@ -98,7 +98,7 @@ func New(version, revision string, gauges []Gauge) *Meter {
 	m.Cycles = histogram(m.public, "cycle_duration_seconds", "How long the placer's cycles took.", []float64{0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 60})
 	m.requests = histogram(m.public, "nomad_request_duration_seconds", "Time from a request to Nomad until Nomad begins to answer, by method, kind of object and status (0: no answer).",
 		[]float64{0.002, 0.01, 0.05, 0.25, 1, 5, 30}, "method", "object", "code")
-	const help = "Always 1. The labels have the version and revision of the agent."
+	const help = "Always 1. The labels contain the version and revision of the agent."
 	note("gauge", "build_info", help, []string{"version", "revision"}, false)
 	info := register(m.public, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "build_info", Help: help}, []string{"version", "revision"}))
 	info.WithLabelValues(version, revision).Set(1)
