@@ -80,7 +80,6 @@ type signature struct {
 	user       string // "" if users have no limits
 	// Gangs that can be stopped or moved have other rules for backfill and for waiting.
 	preemptible, migratable bool
-	localityWait            time.Duration
 	anywhere                bool
 	admitted                string // windows whose GPUs the gang may use
 	array                   string
@@ -197,7 +196,7 @@ type attempt struct {
 
 // sign sets the gang's signature.
 func (q *Queue) sign(e *entry) {
-	e.sig = signature{class: e.job.Gang.Class, maxTier: e.job.Gang.MaxTier, memberSets: memberSets(e.job.Gang), localityWait: e.job.LocalityWait, anywhere: e.job.Anywhere,
+	e.sig = signature{class: e.job.Gang.Class, maxTier: e.job.Gang.MaxTier, memberSets: memberSets(e.job.Gang), anywhere: e.job.Anywhere,
 		preemptible: e.job.Preemptible, migratable: e.job.Migratable, admitted: q.windows.admitted(e.job), array: e.job.array(), endless: e.job.Endless, claimed: e.claim != nil, least: e.job.Least, efficiency: e.job.Efficiency}
 	if q.opt.FairShare || len(q.opt.Tenants) > 0 {
 		e.sig.tenant = e.job.Tenant

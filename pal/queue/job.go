@@ -60,9 +60,6 @@ type Job struct {
 	// Efficiency. With 0.5, twice the members are no faster; with 1, they are twice as fast. 0
 	// means 1.
 	Efficiency float64
-	// LocalityWait is the maximum time for which the gang waits for GPUs that are faster or closer
-	// together. If it is 0, [Options.LocalityWait] decides.
-	LocalityWait time.Duration
 	// Anywhere is set if the gang does not wait for GPUs that are faster or closer together.
 	Anywhere bool
 	// Returns is set for a gang that lost its GPUs to a drain or with a node. It keeps its place: it

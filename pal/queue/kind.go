@@ -80,7 +80,7 @@ func oncePerKind[T any](q *Queue, compute func(*entry) T) func(*entry) T {
 // is the key of the cache of kinds.
 func (e *entry) empty() signature {
 	k := e.sig
-	k.tenant, k.user, k.localityWait, k.anywhere, k.preemptible, k.migratable, k.admitted, k.array = "", "", 0, false, false, false, "", ""
+	k.tenant, k.user, k.anywhere, k.preemptible, k.migratable, k.admitted, k.array = "", "", false, false, false, "", ""
 	k.least, k.efficiency, k.claimed = 0, 0, false
 	return k
 }

@@ -25,9 +25,6 @@ const muchWorse = 1.2
 // gang first declines GPUs. It lasts at most for the time that the best GPUs would save, and for a
 // quarter of this time if the gang can be moved later. The costs include the gang's speed on the GPU
 // model, so a gang waits for a faster model by the same rule.
-//
-// With [Job.LocalityWait], the gang waits for this time from when it was put into the queue,
-// whatever other gangs are expected to do.
 func (p *finder) waitsForBetterGPUs(e *entry, pl pal.Placement) (until time.Duration, waits bool) {
 	until, _, waits = p.declines(e, pl)
 	return until, waits
@@ -42,10 +39,6 @@ func (p *finder) declines(e *entry, pl pal.Placement) (until, again time.Duratio
 	have, best := pl.Cost(), p.leastCost(e)
 	if have < muchWorse*best {
 		return 0, 0, false
-	}
-	if e.job.LocalityWait > 0 {
-		until = e.waitingSince + e.job.LocalityWait
-		return until, until, until > p.now
 	}
 	limit := stretched(p.remaining(e, p.now), (have-best)*e.slower)
 	if p.opt.Migrate && e.job.Migratable {
@@ -133,13 +126,13 @@ func (e *entry) declinedSince(now time.Duration) time.Duration {
 // mayWaitForBetter reports whether the gang is allowed to wait for GPUs that are faster or closer
 // together.
 func (e *entry) mayWaitForBetter(opt *Options) bool {
-	return !e.job.Anywhere && (e.job.LocalityWait > 0 || opt.LocalityWait)
+	return !e.job.Anywhere && opt.LocalityWait
 }
 
 // mayUseOutlier reports whether the gang can run on an outlier after it has waited for another GPU.
 // The result is true only for gangs of one GPU.
 func (p *finder) mayUseOutlier(e *entry) bool {
-	return e.gpus == 1 && e.elastic == nil && !e.job.Endless && p.opt.OutlierThreshold > 0 && p.opt.LocalityWait && !e.job.Anywhere
+	return e.gpus == 1 && e.elastic == nil && !e.job.Endless && p.opt.OutlierThreshold > 0 && e.mayWaitForBetter(p.opt)
 }
 
 // onOutlier searches like backfill, but includes outliers. As long as the gang should wait for a

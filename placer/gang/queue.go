@@ -46,9 +46,8 @@ func (g *known) QueueJob(restart time.Duration) queue.Job {
 		ID: g.Key.String(), Name: cluster.NameOf(g.Job).String(), Tenant: g.Key.Namespace, User: h.User, Gang: g.Request.Full(), Least: g.least(), Efficiency: h.Efficiency,
 		Priority: g.QueuePriority(), Submitted: QueueTime(g.AsksSince()), Estimate: h.Duration, Best: g.Request.Best, Limit: rewrite.Limit(g.Job),
 		Preemptible: h.Preempt && !g.Misplaced, Migratable: h.Migrate && !g.Misplaced,
-		Attained: attained, Done: done, Waited: waited, RestartCost: restart, Checkpoint: h.Checkpoint, LocalityWait: h.Wait,
-		// Services and spread gangs wait for better GPUs only if their hints set a maximum wait.
-		Anywhere: h.Wait == 0 && (*g.Job.Type != api.JobTypeBatch || spreads(g.Request.Gang)),
+		Attained: attained, Done: done, Waited: waited, RestartCost: restart, Checkpoint: h.Checkpoint,
+		Anywhere: *g.Job.Type != api.JobTypeBatch || spreads(g.Request.Gang), // services and spread gangs do not wait for better GPUs
 		Array:    g.array(), ArrayParallel: h.Parallel, Returns: returns, Endless: *g.Job.Type == api.JobTypeService,
 	}
 }

@@ -167,7 +167,7 @@ func queueKeys() []Key {
 			"Move gangs with `pal_migrate = true` to better GPUs, if the move gains more than twice the `restart_cost`"),
 		{Block: "queue", Name: "restart_cost", zero: true, field: func(c *Config) any { return &c.RestartCost }, Doc: "Run time that a gang loses when it is stopped and started again, or that an elastic gang loses when its size changes"},
 		queueKey("locality_wait", func(c *Config) *bool { return &c.Queue.LocalityWait },
-			"A gang may wait for better GPUs. It waits when the free GPUs are much slower or farther apart than the best GPUs, and when nomad-pal expects running jobs to free better GPUs soon enough. The wait must cost less time than the better GPUs save. `pal_locality_wait` sets another limit for one job"),
+			"A gang may wait for better GPUs. It waits when the free GPUs are much slower or farther apart than the best GPUs, and when nomad-pal expects running jobs to free better GPUs soon enough. The wait must cost less time than the better GPUs save"),
 		{Block: "queue", Name: "outlier_threshold", zero: true, field: func(c *Config) any { return &c.Queue.OutlierThreshold },
 			Doc: "GPUs with a PM score above this threshold are outliers. Only gangs that could not run without outliers get them. With 0, no GPU is an outlier"},
 		queueKey("refuse_bad_neighbours", func(c *Config) *bool { return &c.Queue.Placement.RefuseBad },

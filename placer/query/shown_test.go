@@ -164,19 +164,20 @@ func TestHopesUntil(t *testing.T) {
 		p := w.StartPlacer()
 		defer beating(w, "agent", p.Vitals)()
 		for i := range 2 {
-			w.Submit(bed.Gang{Name: fmt.Sprint("half-", i), GPUs: 2, Runs: 10 * time.Hour, Change: func(j *api.Job) {
+			w.Submit(bed.Gang{Name: fmt.Sprint("half-", i), GPUs: 2, Runs: 10 * time.Hour, Meta: map[string]string{"pal_duration": "20m"}, Change: func(j *api.Job) {
 				j.Constraints = append(j.Constraints, &api.Constraint{LTarget: "${node.unique.name}", Operand: "=", RTarget: fmt.Sprint("node-", i)})
 			}})
 		}
 		w.RunFor(5 * time.Second)
-		submitted := time.Now()
-		w.Submit(bed.Gang{Name: "near", Members: 2, GPUs: 2, Meta: map[string]string{"pal_locality_wait": "20m"}})
+		w.Submit(bed.Gang{Name: "near", Members: 2, GPUs: 2, Meta: map[string]string{"pal_duration": "30m"}})
+		var until time.Time
 		for range 3 {
 			w.RunFor(5 * time.Minute)
 			e, err := snapshot(w).Explain(w.T.Context(), cluster.JobKey{Namespace: "default", ID: "near"})
-			if err != nil || e.Wait == nil || e.Wait.Reason != reason.Locality || e.StartTo.Sub(submitted.Add(20*time.Minute)).Abs() > 5*time.Second {
-				w.T.Errorf("%v: %+v, %v", time.Since(submitted), e, err)
+			if err != nil || e.Wait == nil || e.Wait.Reason != reason.Locality || !until.IsZero() && !e.StartTo.Equal(until) {
+				w.T.Errorf("%+v, %v, want until %v", e, err, until)
 			}
+			until = e.StartTo
 		}
 		w.ExpectRunning("near", 6*time.Minute)
 	})

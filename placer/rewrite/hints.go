@@ -28,7 +28,6 @@ type Hints struct {
 	App      string        // pal_class: the name of an application, from which the placer gets the class
 	Pin      Mode          // pal_pin: gpu, class or prefer
 	Locality pal.Tier      // pal_locality: hard limit on the distance between the GPUs
-	Wait     time.Duration // pal_locality_wait: how long to wait for GPUs that are close together
 	Duration time.Duration // pal_duration: expected run time
 	Preempt  bool          // pal_preempt: the placer may stop the job and start it again
 	// PreemptSaid reports whether the author has set pal_preempt.
@@ -166,7 +165,6 @@ var hints = map[string]func(h *Hints, value string) error{
 	"pal_class":              (*Hints).setClass,
 	"pal_pin":                func(h *Hints, v string) (err error) { h.Pin, err = ParseMode(v); return },
 	"pal_locality":           func(h *Hints, v string) (err error) { h.Locality, err = pal.ParseTier(v); return },
-	"pal_locality_wait":      func(h *Hints, v string) (err error) { h.Wait, err = parseSpan(v); return },
 	"pal_duration":           func(h *Hints, v string) (err error) { h.Duration, err = parseSpan(v); return },
 	"pal_preempt":            func(h *Hints, v string) (err error) { h.Preempt, err = parseBool(v); h.PreemptSaid = true; return },
 	"pal_migrate":            func(h *Hints, v string) (err error) { h.Migrate, err = parseBool(v); return },

@@ -381,7 +381,7 @@ func TestHintsRefused(t *testing.T) {
 	for _, c := range []struct{ key, value, want string }{
 		{"pal_preempt", "perhaps", "not true or false"},
 		{"pal_duration", "-5m", "not a positive duration"},
-		{"pal_locality_wait", "0s", "not a positive duration"},
+		{"pal_duration", "0s", "not a positive duration"},
 		{"pal_begin", "-1h", "nor a positive duration"},
 		{"pal_checkpoint", "hourly", "not a positive duration"},
 		{"pal_checkpoint", "1h", `add pal_preempt = "true"`},
@@ -411,11 +411,11 @@ func TestHintsRefused(t *testing.T) {
 func TestLongSpans(t *testing.T) {
 	for _, span := range []string{"2540400h", "9999999h", "999999999999999999999999h", "9999999.5h30m", "9999999d"} {
 		meta := map[string]string{}
-		for _, key := range []string{"pal_duration", "pal_locality_wait", "pal_begin"} {
+		for _, key := range []string{"pal_duration", "pal_begin"} {
 			meta[key] = span
 		}
 		const want = 876000 * time.Hour
-		if h, err := rewrite.ParseHints(&api.Job{Meta: meta}); err != nil || h.Duration != want || h.Wait != want || h.Begin.Within != want {
+		if h, err := rewrite.ParseHints(&api.Job{Meta: meta}); err != nil || h.Duration != want || h.Begin.Within != want {
 			t.Errorf("%s: %+v, %v, want %v", span, h, err, want)
 		}
 	}

@@ -33,10 +33,10 @@ func apart(w *World) {
 	w.AddNodes(2, 2)
 	w.StartPlacer()
 	for n := range 2 {
-		w.Submit(Gang{Name: fmt.Sprint("busy-", n), GPUs: 1, Runs: time.Duration(1+60*n) * time.Minute, Change: on(n)})
+		w.Submit(Gang{Name: fmt.Sprint("busy-", n), GPUs: 1, Runs: time.Duration(1+60*n) * time.Minute, Meta: map[string]string{"pal_duration": "10h"}, Change: on(n)})
 		w.ExpectRunning(fmt.Sprint("busy-", n), 5*time.Second)
 	}
-	w.Submit(Gang{Name: "a", Members: 2, GPUs: 1, Runs: 30 * time.Minute, Meta: map[string]string{"pal_migrate": "true", "pal_duration": "30m", "pal_locality_wait": "1s"}})
+	w.Submit(Gang{Name: "a", Members: 2, GPUs: 1, Runs: 30 * time.Minute, Meta: map[string]string{"pal_migrate": "true", "pal_duration": "30m"}})
 	w.ExpectRunning("a", 10*time.Second)
 	if got := w.nodesOf("a"); len(got) != 2 {
 		w.T.Fatalf("it runs on %v", got)

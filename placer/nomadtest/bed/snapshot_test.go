@@ -99,7 +99,7 @@ func TestPlansComeTrue(t *testing.T) {
 		{"starts", Gang{Name: "a", GPUs: 2, Runs: time.Minute}, palapi.Starting},
 		{"waits", Gang{Name: "a", Members: 2, GPUs: 2, Runs: time.Minute}, palapi.Waiting},
 		{"never", Gang{Name: "a", Members: 5, GPUs: 1, Runs: time.Minute}, palapi.Unschedulable},
-		{"rejected", Gang{Name: "a", GPUs: 1, Meta: map[string]string{"pal_locality_wait": "soon"}}, palapi.Rejected},
+		{"rejected", Gang{Name: "a", GPUs: 1, Meta: map[string]string{"pal_duration": "soon"}}, palapi.Rejected},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			Run(t, Options{Seed: 1}, func(w *World) {

@@ -323,8 +323,6 @@ func (x *Walk) hint(g *Gang) {
 		if g.Members*g.GPUs <= x.gpus && (g.Device == "" || g.Members == 1) { // each node has only one shared GPU
 			g.Meta["pal_locality"] = "node"
 		}
-	case 3:
-		g.Meta["pal_locality_wait"] = fmt.Sprintf("%ds", 1+x.rng.IntN(60))
 	case 4:
 		g.Meta["pal_on_failure"] = "none"
 	case 5:
