@@ -29,7 +29,11 @@ export function setIdle(idle) {
 export const nodeOf = g => cluster.byNode.get(`${g.node} (${(g.node_id ?? "").slice(0, 8)})`) ?? cluster.byNode.get(g.node);
 export const nodes = () => [...cluster.byNode.values()];
 export const gpus = nodes => nodes.reduce((n, node) => n + node.cells.length, 0);
-export const count = (nodes, f) => nodes.reduce((n, node) => n + node.cells.filter(f).length, 0);
+export function count(nodes, f) {
+  let n = 0;
+  for (const node of nodes) for (const cell of node.cells) if (f(cell)) n++;
+  return n;
+}
 
 // After a new connection, the agent sends all racks again; those with the same text have not changed.
 let texts = [], changed = [];

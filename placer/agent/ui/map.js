@@ -1,5 +1,5 @@
 // The map shows racks and their nodes, with a cell for each GPU; racks of a large cluster are bars.
-import {h, plural, put, rackPath} from "./dom.js";
+import {h, number, plural, put, rackPath} from "./dom.js";
 import {classes, classOf, cluster, count, degraded, gpus, held, listen, nodes, quarantined, unavailable, unhealthy} from "./cluster.js";
 
 const most = 512; // with more GPUs, a rack is a bar
@@ -7,20 +7,20 @@ export const view = {by: null}; // what colours show: the speed for the applicat
 
 const reasons = {unhealthy: ["bad", "×"], quarantined: ["shut", "Q"], unavailable: ["away", "–"], degraded: ["weak", "!"]};
 const reasonOf = (cell, node) => unhealthy(cell) ? "unhealthy" : quarantined(cell) ? "quarantined" : unavailable(cell) || node.away ? "unavailable" : degraded(cell) ? "degraded" : "";
-const speed = k => [`c${Math.min(k, 5)}`, k || "?"];
+const speeds = [0, 1, 2, 3, 4, 5, 6, 7].map(k => [`c${Math.min(k, 5)}`, k || "?"]), fine = ["fine", ""];
 
 // look returns the class of a cell's colours, and the mark that says the same without colour.
 function look(cell, node) {
   const why = reasonOf(cell, node);
-  if (view.by === "why") return reasons[why] ?? ["fine", ""];
-  return why && why !== "degraded" ? reasons[why] : speed(classOf(cell, view.by));
+  if (view.by === "why") return reasons[why] ?? fine;
+  return why && why !== "degraded" ? reasons[why] : speeds[classOf(cell, view.by)];
 }
 
 function words(cell, node, i) {
   const measured = classes.map((c, k) => `${c} ${classOf(cell, k) || "not measured"}`).join(", ");
   return `GPU ${node.indexes?.[i] ?? i + 1}: ${[reasonOf(cell, node), held(cell) ? "allocated to a job" : ""].filter(Boolean).join(", ") || "free"}; variability classes: ${measured}`;
 }
-const sum = (all, n) => [plural(n, "GPU"), ...Object.entries({"allocated": held, unhealthy, quarantined, unavailable, degraded}).map(([what, f]) => [count(all, f), what]).filter(([k]) => k).map(([k, what]) => `${k.toLocaleString("en")} ${what}`)].join(", ");
+const sum = (all, n) => [plural(n, "GPU"), ...Object.entries({"allocated": held, unhealthy, quarantined, unavailable, degraded}).map(([what, f]) => [count(all, f), what]).filter(([k]) => k).map(([k, what]) => `${number(k)} ${what}`)].join(", ");
 
 const cellOf = (cell, node, i, lit) => {
   const [colour, mark] = look(cell, node);
@@ -31,12 +31,11 @@ const nodeOf = (node, lit) => h("a", {className: "node", href: `#/node/${encodeU
 const rackOf = (rack, lit) => h("section", {className: "rack"}, h("p", {}, h("a", {href: rackPath(rack)}, rack.name)), h("div", {className: "nodes"}, rack.nodes.map(n => nodeOf(n, lit))));
 
 function barOf(rack) {
-  const parts = new Map();
+  const parts = new Map(), n = gpus(rack.nodes), said = sum(rack.nodes, n), away = rack.nodes.filter(n => n.away).length;
   for (const node of rack.nodes) for (const cell of node.cells) { const [colour] = look(cell, node); parts.set(colour, (parts.get(colour) ?? 0) + 1); }
   const bar = h("span", {className: "bar"}, [...parts].sort(([a], [b]) => a < b ? -1 : 1).map(([colour, n]) => { const part = h("i", {className: colour}); part.style.flexGrow = n; return part; }));
-  const away = rack.nodes.filter(n => n.away).length, n = gpus(rack.nodes), said = sum(rack.nodes, n) + (away ? `, ${plural(away, "node")} away` : "");
-  const out = count(rack.nodes, c => unhealthy(c) || quarantined(c) || unavailable(c));
-  return h("a", {className: "rack", href: rackPath(rack), title: said, ariaLabel: `Rack ${rack.name}: ${said}`}, h("span", {className: "at"}, rack.name, out ? h("small", {className: "soft"}, ` ${out.toLocaleString("en")} not usable`) : ""), bar);
+  const out = count(rack.nodes, c => unhealthy(c) || quarantined(c) || unavailable(c)), more = away ? `, ${plural(away, "node")} away` : "";
+  return h("a", {className: "rack", href: rackPath(rack), title: said + more, ariaLabel: `Rack ${rack.name}: ${said}${more}`}, h("span", {className: "at"}, rack.name, out ? h("small", {className: "soft"}, ` ${number(out)} not usable`) : ""), bar);
 }
 
 const item = (colour, mark, text) => h("li", {}, h("span", {className: "chip " + colour, ariaHidden: "true"}, mark || "\u00a0"), " ", text);

@@ -1,5 +1,5 @@
 // The overview: the state of the cluster at a glance.
-import {badge, command, empty, events, expected, failed, failures, gathered, get, gpuLink, h, jobLink, link, marked, nameOf, named, nodeLink, plural, put, query, time, whatOf} from "./dom.js";
+import {badge, command, empty, events, expected, failed, failures, gathered, get, gpuLink, h, jobLink, link, marked, nameOf, named, nodeLink, number, plural, put, query, time, whatOf} from "./dom.js";
 import {allocated, classOf, classes, cluster, count, gpus, listen, nodeOf, nodes, quarantined, unhealthy} from "./cluster.js";
 import {allocation, byDay, daysOf, ofDays, queued, samples, since} from "./charts.js";
 import {clusterMap} from "./map.js";
@@ -8,7 +8,6 @@ import {notStarted, runs as counted, size} from "./jobs.js";
 
 const few = 6, asked = 8 * few; // few: rows of a list; asked: GPUs to request
 const unknown = "not known without a placer";
-const number = n => n.toLocaleString("en");
 
 // tile shows a figure, its name, and a detail; kind is its colour.
 const tile = (to, kind, figure, what, ...more) => h("a", {className: "tile " + kind, href: to},
