@@ -15,7 +15,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"text/template"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -31,19 +30,18 @@ Runs a command on GPUs, as srun --pty does. It submits a batch job, reports on s
 error what the job waits for, and runs the command in it, by default bash or sh. The job
 ends with the session, and a minute after nomad-pal is killed or loses the connection.
 
-The exit code is the command's; otherwise 2: the job cannot start as it is; 3: no placer
-is active; 130: interrupted while waiting; 255: the session was cut off.
+The exit code is the command's (over 128: it was killed, as at the time limit); otherwise
+2: the job cannot start as it is; 3: no placer is active; 130: interrupted while waiting;
+255: the session was cut off.
 
 Shell Options:
 
   -gpus=<n>                GPUs, all on one node. Default: 1.
   -time=<duration>         The time limit, as in 90m, 2d or 1-12:00:00. Default: 2h.
   -image=<image>           A docker image; it needs sh, sleep and date. Default: no container.
-  -cpu=<MHz>, -memory=<MB>
-                           Default: 1000 and 4096.
-  -node-pool=<pool>        Default: default.
   -job=<name>              The job's name. Default: shell-<user>-<random>.
-  -meta=<key>=<value>      A hint, such as pal_class=A; may be given several times.
+  -var=<name>=<value>      cpu (MHz, 1000), memory (MB, 4096), node_pool, or meta, as in
+                           'meta={pal_class="A"}'. May be given several times.
 `, examples(
 	"Two GPUs for four hours:", "nomad-pal shell -gpus 2 -time 4h -- bash",
 	"In a docker image:", "nomad-pal shell -image nvcr.io/nvidia/pytorch:25.10-py3 -- python",
@@ -53,30 +51,25 @@ const (
 	exitInterrupted = 130
 	exitBroken      = 255
 	// sessionBeat is the interval of a session's heartbeats to its job. The job ends if it gets none
-	// for sessionGrace.
+	// for sessionGrace: see shell.nomad.hcl.
 	sessionBeat  = 10 * time.Second
 	sessionGrace = time.Minute
 )
 
-// shellJob are the values of the session's jobspec.
+// shellJob is what a session asks for. The other values are variables of its jobspec.
 type shellJob struct {
-	Job, Image, Driver, Pool string
-	GPUs, CPU, Memory        int
-	Limit                    time.Duration
-	Seconds, Grace           int // the limit, and how long the job runs on without a heartbeat
+	job, image, driver string
+	limit              time.Duration
+	jobFlags
 }
 
 func runShell(b *base, args []string) int {
 	fs := b.flagsWithoutJSON("shell")
-	v, meta := shellJob{Grace: int(sessionGrace.Seconds())}, paths{}
-	fs.IntVar(&v.GPUs, "gpus", 1, "")
-	limit := fs.String("time", "2h", "")
-	fs.StringVar(&v.Image, "image", "", "")
-	fs.IntVar(&v.CPU, "cpu", 1000, "")
-	fs.IntVar(&v.Memory, "memory", 4096, "")
-	fs.StringVar(&v.Pool, "node-pool", "default", "")
-	fs.StringVar(&v.Job, "job", fmt.Sprintf("shell-%s-%08x", cmp.Or(os.Getenv("USER"), "user"), rand.Uint32()), "")
-	fs.Var(&meta, "meta", "")
+	var v shellJob
+	gpus, limit := fs.Uint("gpus", 1, ""), fs.String("time", "2h", "")
+	fs.StringVar(&v.image, "image", "", "")
+	fs.StringVar(&v.job, "job", fmt.Sprintf("shell-%s-%08x", cmp.Or(os.Getenv("USER"), "user"), rand.Uint32()), "")
+	fs.Var(&v.vars, "var", "")
 	command, ok := b.parse(fs, args, anyWords)
 	if !ok {
 		return 1
@@ -85,21 +78,18 @@ func runShell(b *base, args []string) int {
 		command = []string{"/bin/sh", "-c", "command -v bash > /dev/null && exec bash; exec sh"}
 	}
 	var err error
-	if v.Limit, err = rewrite.ParseSpan(*limit); err != nil || v.Limit < time.Second {
-		return b.fail(fmt.Errorf("-time %q: %w", *limit, cmp.Or(err, errors.New("it is less than a second"))))
+	if v.limit, err = rewrite.ParseSpan(*limit); err != nil || v.limit < time.Second || *gpus == 0 {
+		return b.fail(fmt.Errorf("-time %s -gpus %d: %w", *limit, *gpus, cmp.Or(err, errors.New("a session lasts at least a second, and has at least one GPU"))))
 	}
-	v.Seconds = int(v.Limit.Seconds())
-	if v.GPUs < 1 {
-		return b.fail(fmt.Errorf("-gpus %d: a session has at least one GPU", v.GPUs))
-	}
+	v.vars = append(v.vars, fmt.Sprintf("gpus=%d", *gpus), fmt.Sprintf("seconds=%.0f", v.limit.Seconds()))
 	var stop context.CancelFunc
 	b.ctx, stop = signal.NotifyContext(b.ctx, syscall.SIGHUP) // a closed terminal also ends the session
 	defer stop()
-	return shell(b, v, meta, command)
+	return shell(b, v, command)
 }
 
 // shell submits the session's job, and runs the command in it.
-func shell(b *base, v shellJob, meta, command []string) int {
+func shell(b *base, v shellJob, command []string) int {
 	client, err := b.client()
 	if err != nil {
 		return b.fail(err)
@@ -112,8 +102,12 @@ func shell(b *base, v shellJob, meta, command []string) int {
 		b.complain(idleSentence(a.activity, time.Now()))
 		return exitNoPlacer
 	}
-	v.Driver = shellDriver(b, client, v.Image)
-	job, err := v.parse(b.namespace, meta)
+	nodes, _, err := client.API().Nodes().List((&api.QueryOptions{}).WithContext(b.ctx))
+	v.driver = "exec"
+	if err == nil && slices.ContainsFunc(nodes, func(n *api.NodeListStub) bool { return firstHealthy(n.Drivers, "raw_exec") != "" }) {
+		v.driver = "raw_exec"
+	}
+	job, err := v.parse(b.namespace)
 	if err == nil {
 		err = sayUser(b, client, job)
 	}
@@ -125,71 +119,40 @@ func shell(b *base, v shellJob, meta, command []string) int {
 		b.fail(err)
 		return 2
 	}
-	ended, err := endedIndex(b, client, job)
-	if err != nil {
-		return b.fail(err)
+	once := &api.RegisterOptions{EnforceIndex: true} // replaces an ended job of this name, but none that runs or waits
+	if was, err := client.Job(b.ctx, cluster.KeyOf(job)); err == nil && was != nil && cluster.Ended(was) {
+		once.ModifyIndex = *was.JobModifyIndex
 	}
-	if _, err := register(b, client, gated, &api.RegisterOptions{EnforceIndex: true, ModifyIndex: ended}); err != nil {
+	if _, err := register(b, client, gated, once); err != nil {
 		return notRegistered(b, client, job, err) // without an answer, the job may run; it ends without heartbeats
 	}
-	defer endShell(b, client, job)
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(b.ctx), 20*time.Second)
+		defer cancel()
+		if err := client.Deregister(ctx, cluster.KeyOf(job), false); err != nil {
+			b.complain(fmt.Sprintf("Job %q could not be stopped; it ends by itself: %v", v.job, err))
+		}
+	}()
 	return attend(b, a, v, cluster.KeyOf(job), command)
 }
 
-// endedIndex returns the modify index of an ended job with the session's name, or 0 if there is none.
-// A registration with this index replaces the ended job, but no job that runs or waits.
-func endedIndex(b *base, client *nomad.Client, job *api.Job) (uint64, error) {
-	was, err := client.Job(b.ctx, cluster.KeyOf(job))
-	if err != nil {
-		return 0, fmt.Errorf("reading job %q: %w", *job.ID, err)
-	}
-	if was == nil || !cluster.Ended(was) {
-		return 0, nil
-	}
-	return *was.JobModifyIndex, nil
-}
-
-// shellDriver returns docker for an image; otherwise raw_exec if a client has it, or else exec.
-func shellDriver(b *base, client *nomad.Client, image string) string {
-	if image != "" {
-		return "docker"
-	}
-	nodes, _, err := client.API().Nodes().List((&api.QueryOptions{}).WithContext(b.ctx))
-	if err == nil && slices.ContainsFunc(nodes, func(n *api.NodeListStub) bool { return firstHealthy(n.Drivers, "raw_exec") != "" }) {
-		return "raw_exec"
-	}
-	return "exec"
-}
-
-func (v shellJob) parse(namespace string, meta []string) (*api.Job, error) {
-	t := template.Must(template.New("shell.nomad.hcl.tmpl").Delims("[[", "]]").Funcs(template.FuncMap{"hcl": hclString}).ParseFS(initFiles, "initfiles/shell.nomad.hcl.tmpl"))
-	var text strings.Builder
-	if err := t.Execute(&text, v); err != nil {
-		return nil, err
-	}
-	job, _, err := (&jobFlags{}).parse("shell.nomad.hcl", []byte(text.String()))
+func (v shellJob) parse(namespace string) (*api.Job, error) {
+	text, err := initFiles.ReadFile("initfiles/shell.nomad.hcl")
 	if err != nil {
 		return nil, err
 	}
-	for _, m := range meta {
-		key, value, ok := strings.Cut(m, "=")
-		if !ok {
-			return nil, fmt.Errorf("-meta %q is not <key>=<value>", m)
-		}
-		job.SetMeta(key, value)
+	job, _, err := v.jobFlags.parse("shell.nomad.hcl", text)
+	if err != nil {
+		return nil, unplaced{err}
 	}
-	job.Namespace = &namespace
+	job.ID, job.Name, job.Namespace = &v.job, &v.job, &namespace
+	task := job.TaskGroups[0].Tasks[0]
+	if task.Driver = v.driver; v.image != "" {
+		task.Driver = "docker"
+		task.Config = map[string]any{"image": v.image, "entrypoint": []any{"/bin/sh"}, "args": task.Config["args"]} // not the image's entry point
+	}
 	cluster.Canonicalize(job)
 	return job, nil
-}
-
-// endShell stops the session's job.
-func endShell(b *base, client *nomad.Client, job *api.Job) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.ctx), 20*time.Second)
-	defer cancel()
-	if err := client.Deregister(ctx, cluster.KeyOf(job), false); err != nil {
-		b.complain(fmt.Sprintf("Job %q could not be stopped; it ends by itself: %v", *job.ID, err))
-	}
 }
 
 // attend waits until the session's job runs, and then runs the command in it.
@@ -211,57 +174,64 @@ func attend(b *base, a *answers, v shellJob, k cluster.JobKey, command []string)
 	if err != nil {
 		return b.fail(err)
 	}
-	s := session{b, client, &api.Allocation{ID: e.Allocations[0].ID, Namespace: k.Namespace}}
-	told.say(plain, fmt.Sprintf("Job %q runs on node %s with %s. It ends with this session, at the latest %s.", k.ID, e.Allocations[0].Node, firstOf(e.Allocations[0].GPUs), clock(time.Now().Add(v.Limit))))
-	code, err := s.run(command)
-	if b.ctx.Err() != nil {
+	in := &session{Client: client, alloc: &api.Allocation{ID: e.Allocations[0].ID, Namespace: k.Namespace}}
+	told.say(plain, fmt.Sprintf("Job %q runs on node %s with %s. It ends with this session, at the latest %s.", k.ID, e.Allocations[0].Node, firstOf(e.Allocations[0].GPUs), clock(time.Now().Add(v.limit))))
+	code, err := in.run(b, command)
+	switch {
+	case b.ctx.Err() != nil:
 		return exitInterrupted
-	}
-	if err != nil || code > 128 { // killed by a signal, perhaps because the job ended
-		if why := s.whyEnded(v.Limit, err); why != "" {
-			b.complain("Error: the session ended: " + why)
-			return exitBroken
-		}
+	case err != nil:
+		b.complain("Error: the session was cut off: " + nomad.Denied(err, nomad.ExecAlloc).Error())
+		return exitBroken
+	case code > 128:
+		b.complain(fmt.Sprintf("The command was killed. So a session ends at its time limit of %s, or when job %q or its node stops.", v.limit, k.ID))
 	}
 	return code
 }
 
-// session runs a command in the job that holds the session's GPUs.
+// commandScript starts the session's command, with the terminal type in $1. The drivers raw_exec
+// and exec hide no GPUs, so CUDA_VISIBLE_DEVICES limits the command to the session's.
+const commandScript = `export TERM="$1" CUDA_VISIBLE_DEVICES="${CUDA_VISIBLE_DEVICES-$NVIDIA_VISIBLE_DEVICES}"; shift; exec "$@"`
+
+// session is a job that holds a session's GPUs.
 type session struct {
-	b     *base
-	nomad *api.Client
+	*api.Client
 	alloc *api.Allocation
 }
 
-// commandScript starts the session's command, with the terminal type in $1. The drivers raw_exec
-// and exec hide no GPUs, so CUDA_VISIBLE_DEVICES limits the command to the session's.
-const commandScript = `TERM=$1 CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES-$NVIDIA_VISIBLE_DEVICES}
-export TERM CUDA_VISIBLE_DEVICES
-shift
-exec "$@"`
-
 // run runs the command and returns its exit code. If this process has a terminal, so has the
 // command.
-func (s *session) run(command []string) (int, error) {
-	ctx, cancel := context.WithCancel(s.b.ctx)
+func (s *session) run(b *base, command []string) (int, error) {
+	ctx, cancel := context.WithCancel(b.ctx)
 	defer cancel()
 	go s.beat(ctx, cancel)
 	command = append([]string{"/bin/sh", "-c", commandScript, "sh", cmp.Or(os.Getenv("TERM"), "dumb")}, command...)
-	in, out := terminalOf(s.b.io.in), terminalOf(s.b.raw())
+	in, out := terminalOf(b.io.in), terminalOf(b.raw())
 	if in == nil || out == nil {
-		return s.exec(ctx, command, s.b.io.in, s.b.raw(), s.b.rawErr(), nil)
+		return s.exec(ctx, command, b.io.in, b.raw(), b.rawErr(), nil)
 	}
 	was, err := term.MakeRaw(int(in.Fd()))
 	if err != nil {
 		return 0, fmt.Errorf("making the terminal raw: %w", err)
 	}
 	defer func() { _ = term.Restore(int(in.Fd()), was) }() // the terminal may already be closed
-	return s.exec(ctx, command, in, out, out, sizes(ctx, out))
+	sizes := make(chan api.TerminalSize)
+	go func() {
+		for ; ctx.Err() == nil; pause(ctx, time.Second) {
+			if width, height, err := term.GetSize(int(out.Fd())); err == nil {
+				select {
+				case sizes <- api.TerminalSize{Width: width, Height: height}:
+				case <-ctx.Done():
+				}
+			}
+		}
+	}()
+	return s.exec(ctx, command, in, out, out, sizes)
 }
 
 // exec runs a command in the session's task. If sizes is not nil, the command gets a terminal.
 func (s *session) exec(ctx context.Context, command []string, in io.Reader, out, err io.Writer, sizes <-chan api.TerminalSize) (int, error) {
-	return s.nomad.Allocations().Exec(ctx, s.alloc, "shell", sizes != nil, command, in, out, err, sizes, &api.QueryOptions{Namespace: s.alloc.Namespace})
+	return s.Allocations().Exec(ctx, s.alloc, "shell", sizes != nil, command, in, out, err, sizes, &api.QueryOptions{Namespace: s.alloc.Namespace})
 }
 
 // beat sends heartbeats to the session's job until ctx ends. It ends the session if the job has got
@@ -277,59 +247,4 @@ func (s *session) beat(ctx context.Context, end context.CancelFunc) {
 			end()
 		}
 	}
-}
-
-// whyEnded returns why a session was cut off: err, or what happened to its allocation; "" for
-// nothing.
-func (s *session) whyEnded(limit time.Duration, err error) string {
-	why := ""
-	if err != nil {
-		why = nomad.Denied(err, nomad.ExecAlloc).Error()
-	}
-	a, _, err := s.nomad.Allocations().Info(s.alloc.ID, &api.QueryOptions{Namespace: s.alloc.Namespace})
-	if err != nil {
-		return why
-	}
-	return cmp.Or(ended(a, limit, time.Now()), why)
-}
-
-// ended returns why a session's allocation has ended or is about to end; "" for no reason.
-func ended(a *api.Allocation, limit time.Duration, now time.Time) string {
-	t := cmp.Or(a.TaskStates["shell"], &api.TaskState{})
-	switch {
-	case a.ClientStatus == api.AllocClientStatusLost || a.DesiredTransition.ShouldMigrate():
-		return fmt.Sprintf("node %s is lost or drained", a.NodeName)
-	case a.DesiredStatus != "" && a.DesiredStatus != api.AllocDesiredStatusRun:
-		return "Nomad stopped its job: " + cmp.Or(a.DesiredDescription, "no reason given")
-	// The job counts whole seconds from the start of its task, which can be long before the session.
-	case !t.StartedAt.IsZero() && now.After(t.StartedAt.Add(limit-min(5*time.Second, limit/2))):
-		return fmt.Sprintf("its time limit of %s is reached", limit)
-	}
-	return ""
-}
-
-// sizes returns a channel with the terminal's size now and after each change.
-func sizes(ctx context.Context, of *os.File) <-chan api.TerminalSize {
-	changed, out := make(chan os.Signal, 1), make(chan api.TerminalSize, 1)
-	signal.Notify(changed, syscall.SIGWINCH)
-	changed <- syscall.SIGWINCH
-	go func() {
-		defer signal.Stop(changed)
-		for ctx.Err() == nil {
-			select {
-			case <-changed:
-			case <-ctx.Done():
-				return
-			}
-			width, height, err := term.GetSize(int(of.Fd()))
-			if err != nil {
-				continue
-			}
-			select {
-			case out <- api.TerminalSize{Width: width, Height: height}:
-			case <-ctx.Done():
-			}
-		}
-	}()
-	return out
 }

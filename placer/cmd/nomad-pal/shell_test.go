@@ -10,18 +10,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/internal/patience"
 )
 
 // keeper runs the script of a session's job, beside a process of the session.
-func keeper(t *testing.T, v shellJob) (session *exec.Cmd) {
+func keeper(t *testing.T, vars ...string) (session *exec.Cmd) {
 	t.Helper()
-	v.Job, v.Driver, v.Pool, v.GPUs, v.Limit = "s", "raw_exec", "default", 1, time.Hour
-	job, err := v.parse("default", nil)
+	job, err := (shellJob{job: "s", driver: "raw_exec", jobFlags: jobFlags{vars: vars}}).parse("default")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,13 +43,13 @@ func keeper(t *testing.T, v shellJob) (session *exec.Cmd) {
 // time is over.
 func TestShellKeeper(t *testing.T) {
 	t.Parallel()
-	for name, v := range map[string]shellJob{
-		"silent":      {Seconds: 1000, Grace: 1},
-		"time's over": {Seconds: 1, Grace: 1000},
+	for name, vars := range map[string][]string{
+		"silent":      {"seconds=1000", "grace=1"},
+		"time's over": {"seconds=1", "grace=1000"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if session := keeper(t, v); session.ProcessState.Success() {
+			if session := keeper(t, vars...); session.ProcessState.Success() {
 				t.Errorf("the session's process: %v", session.ProcessState)
 			}
 		})
@@ -80,39 +76,16 @@ func TestSessionCommand(t *testing.T) {
 	}
 }
 
-// A session that attaches long after its task started still names the time limit as its end.
-func TestWhyEnded(t *testing.T) {
-	started := time.Date(2026, 11, 30, 9, 0, 0, 0, time.UTC)
-	for name, c := range map[string]struct {
-		change func(*api.Allocation)
-		after  time.Duration
-		want   string
-	}{
-		"runs":             {func(*api.Allocation) {}, time.Second, ""},
-		"time's over":      {func(*api.Allocation) {}, 3 * time.Second, "its time limit of 3s is reached"},
-		"not started":      {func(a *api.Allocation) { a.TaskStates = nil }, time.Hour, ""},
-		"stopped":          {func(a *api.Allocation) { a.DesiredStatus = "stop" }, time.Second, "Nomad stopped its job: no reason given"},
-		"stopped at limit": {func(a *api.Allocation) { a.DesiredStatus = "stop" }, 3 * time.Second, "Nomad stopped its job: no reason given"},
-		"lost":             {func(a *api.Allocation) { a.ClientStatus = "lost" }, time.Second, "node gpu-0 is lost or drained"},
-	} {
-		a := &api.Allocation{NodeName: "gpu-0", DesiredStatus: "run", TaskStates: map[string]*api.TaskState{"shell": {StartedAt: started}}}
-		c.change(a)
-		if got := ended(a, 3*time.Second, started.Add(c.after)); got != c.want {
-			t.Errorf("%s: got %q, want %q", name, got, c.want)
-		}
-	}
-}
-
 // The job of a session that runs in an image starts a shell instead of the image's entry point.
 func TestShellInImage(t *testing.T) {
-	v := shellJob{Job: "s", Image: "img:1", Driver: "docker", Pool: "gpus", GPUs: 2, CPU: 10, Memory: 32, Limit: time.Hour}
-	job, err := v.parse("team", []string{"pal_class=A"})
+	v := shellJob{job: "s", image: "img:1", jobFlags: jobFlags{vars: paths{"gpus=2", "seconds=3600", "node_pool=gpus", `meta={pal_class="A"}`}}}
+	job, err := v.parse("team")
 	if err != nil {
 		t.Fatal(err)
 	}
 	task := job.TaskGroups[0].Tasks[0]
 	got := fmt.Sprintln(*job.Namespace, *job.NodePool, job.Meta["pal_class"], job.Meta["pal_duration"], task.Config["image"], task.Config["entrypoint"], *task.Resources.Devices[0].Count)
-	if want := "team gpus A 1h0m0s img:1 [/bin/sh] 2"; strings.TrimSpace(got) != want {
+	if want := "team gpus A 3600s img:1 [/bin/sh] 2"; strings.TrimSpace(got) != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }
@@ -122,19 +95,20 @@ func TestShellInImage(t *testing.T) {
 func TestShellRefuses(t *testing.T) {
 	c := newCluster(t)
 	c.agent("", "http {\n  bind_port = 0\n}\n")
-	for args, want := range map[string]struct {
+	for _, want := range []struct {
+		args string
 		code int
 		says string
 	}{
-		"shell -gpus 0":           {1, "-gpus 0: a session has at least one GPU"},
-		"shell -time soon":        {1, `-time "soon": `},
-		"shell -time 500ms":       {1, `-time "500ms": it is less than a second`},
-		"shell -meta pal_class":   {1, `-meta "pal_class" is not <key>=<value>`},
-		"shell -meta pal_class=Z": {2, `application class "Z" is unknown`},
-		"shell -job huge -gpus 5": {2, "huge can never start here as written"},
+		{"shell -gpus 0", 1, "has at least one GPU"},
+		{"shell -time soon", 1, "-time soon -gpus 1: "},
+		{"shell -time 500ms", 1, "a session lasts at least a second"},
+		{"shell -var rack=1", 1, "Undefined -var variable"},
+		{`shell -var meta={pal_class="Z"}`, 2, `application class "Z" is unknown`},
+		{"shell -job huge -gpus 5", 2, "huge can never start here as written"},
 	} {
-		if code, out, said := c.does(strings.Fields(args)...); code != want.code || out != "" || !strings.Contains(oneLine(said), want.says) {
-			t.Errorf("%s: %d %s%s", args, code, out, said)
+		if code, out, said := c.does(strings.Fields(want.args)...); code != want.code || out != "" || !strings.Contains(oneLine(said), want.says) {
+			t.Errorf("%s: %d %s%s", want.args, code, out, said)
 		}
 	}
 	jobs, _, err := c.client("").API().Jobs().List(nil)

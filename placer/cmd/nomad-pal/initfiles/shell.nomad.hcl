@@ -1,16 +1,29 @@
 # The job of a session of nomad-pal shell. It holds the GPUs until the session ends.
-job [[hcl .Job]] {
+variable "gpus" { default = 1 }
+variable "seconds" { default = 7200 }
+variable "cpu" { default = 1000 }
+variable "memory" { default = 4096 }
+variable "node_pool" { default = "default" }
+variable "meta" {
+  type    = map(string)
+  default = {}
+}
+
+# How long the job runs on without a heartbeat.
+variable "grace" { default = 60 }
+
+job "shell" {
   type        = "batch"
   datacenters = ["*"]
-  node_pool   = [[hcl .Pool]]
+  node_pool   = var.node_pool
 
-  meta {
-    # The placer neither stops nor moves the job, because a session cannot move.
-    pal_duration   = "[[.Limit]]"
+  # The placer neither stops nor moves the job, because a session cannot move.
+  meta = merge({
+    pal_duration   = "${var.seconds}s"
     pal_preempt    = "false"
     pal_migrate    = "false"
     pal_on_failure = "none"
-  }
+  }, var.meta)
 
   group "shell" {
     restart {
@@ -24,17 +37,10 @@ job [[hcl .Job]] {
     }
 
     task "shell" {
-      driver = [[hcl .Driver]]
+      driver = "exec" # or raw_exec, or docker
 
       config {
-[[- if .Image]]
-        image = [[hcl .Image]]
-[[- end]]
-[[- if eq .Driver "docker"]]
-        entrypoint = ["/bin/sh"] # not the image's
-[[- else]]
         command = "/bin/sh"
-[[- end]]
         args = ["-c", <<-EOT
           # Ends at the time limit, or when the session's heartbeats stop. It first ends the
           # processes of the session, because the driver raw_exec does not.
@@ -55,20 +61,20 @@ job [[hcl .Job]] {
           echo "$began" > "$NOMAD_TASK_DIR/heartbeat"
           while sleep 1; do
             now=$(date +%s)
-            [ $((now - began)) -lt [[.Seconds]] ] || finish
+            [ $((now - began)) -lt ${var.seconds} ] || finish
             read -r heard < "$NOMAD_TASK_DIR/heartbeat" || continue # it is being written
-            [ $((now - heard)) -lt [[.Grace]] ] || finish
+            [ $((now - heard)) -lt ${var.grace} ] || finish
           done
         EOT
         ]
       }
 
       resources {
-        cpu    = [[.CPU]]
-        memory = [[.Memory]]
+        cpu    = var.cpu
+        memory = var.memory
 
         device "nvidia/gpu" {
-          count = [[.GPUs]]
+          count = var.gpus
         }
       }
     }
