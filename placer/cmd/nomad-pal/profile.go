@@ -39,27 +39,11 @@ and B, GB/s for C, Gload/s for D); JSON arrays of objects with these names; repo
 of nomad-device-pal measure; or profiles. "-" is standard input.
 `
 
-const calibrationOptions = `
-Calibration Options:
-
-  -method=<method>         edges, kmeans or kmeans-silhouette. Default: edges.
-  -min-gpus=<n>            A median of fewer GPUs is provisional. Default: 8.
-  -outlier=<score>         A GPU with this PM score or more is an outlier. Default: 1.5.
-`
-
 // fileFlags adds the flags that the help text fileOptions describes.
 func fileFlags(fs *flag.FlagSet, d *measured.Defaults) {
 	fs.StringVar(&d.App, "app", "", "")
 	fs.StringVar(&d.Model, "model", "", "")
 	fs.StringVar(&d.Key, "key", "", "")
-}
-
-// calibrationFlags adds the flags that the help text calibrationOptions describes.
-func calibrationFlags(fs *flag.FlagSet, o *profile.Options) {
-	*o = profile.DefaultOptions()
-	fs.Func("method", "", func(s string) error { o.Method = profile.Method(s); return nil })
-	fs.IntVar(&o.MinGPUs, "min-gpus", o.MinGPUs, "")
-	fs.Float64Var(&o.Outlier, "outlier", o.Outlier, "")
 }
 
 // readMeasurements reads measured times from files.

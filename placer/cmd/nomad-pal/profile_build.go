@@ -16,7 +16,8 @@ var helpProfileBuild = help("profile build [options] [<file>...]", `
 Turns measured times into a profile: how fast every GPU is for every
 application, relative to the median GPU of its kind, and its variability class.
 The profile is printed, or written to a file that the device plugin can read
-(plugin config "profile"). Nothing in the cluster changes; see profile import.
+(plugin config "profile"). Nothing in the cluster changes; see profile import. The agent,
+which builds the cluster's profile, has a block calibration in its configuration.
 
 Build Options:
 
@@ -24,17 +25,15 @@ Build Options:
   -o=<file>                Write the profile to this file, and a summary to standard output.
   -previous=<file>         The previous profile. The new profile gets the next version, and
                            a GPU changes its class only if its score moves far enough.
-`, fileOptions, calibrationOptions, examples(
+`, fileOptions, examples(
 	"Turn measured times into a profile for the device plugin:", "nomad-pal profile build -o profile.json times.csv",
-	"Build the profile again from the cluster's measurements:", "nomad-pal profile build -cluster -method kmeans",
+	"Build the profile again from the cluster's measurements:", "nomad-pal profile build -cluster",
 ), outputOptions, generalOptions)
 
 func runProfileBuild(b *base, args []string) int {
 	fs := b.flags("profile build")
 	var defaults measured.Defaults
-	var options profile.Options
 	fileFlags(fs, &defaults)
-	calibrationFlags(fs, &options)
 	cluster := fs.Bool("cluster", false, "")
 	out := fs.String("o", "", "")
 	previous := fs.String("previous", "", "")
@@ -57,6 +56,7 @@ func runProfileBuild(b *base, args []string) int {
 	if err != nil {
 		return b.fail(err)
 	}
+	options := profile.DefaultOptions()
 	options.Created = time.Now().UTC().Format(time.RFC3339)
 	p, err := cal.Build(options, samples...)
 	if err != nil {
