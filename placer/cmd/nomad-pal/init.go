@@ -19,9 +19,10 @@ import (
 
 var helpInit = help("init [options]", `
 Inspects the cluster, and writes the files that nomad-pal needs on it into a folder:
-the configuration of the device plugin and of the agent (address, TLS, servers, racks,
-namespaces), and an example job that fits the GPUs. If Nomad has ACLs, it also writes
-policies and a script that applies them and makes the tokens. It changes nothing in
+the configuration of the device plugin and of the agent (address, TLS, servers, racks),
+and an example job that fits the GPUs. If Nomad has ACLs, it also writes
+policies and a script that applies them and makes the tokens; the policy of users is for
+-namespace. It changes nothing in
 Nomad, and overwrites files only with -force. With a management token, init sees
 everything.
 
@@ -95,13 +96,8 @@ func (s *site) files() []file {
 	stored := func(policy string) string {
 		return strings.ReplaceAll(policy, `namespace "default"`, "namespace "+hclString(s.Storage))
 	}
-	out = append(out, file{"nomad-pal.policy.hcl", stored(acl.Agent)}, file{"node.policy.hcl", stored(acl.Node)})
-	for _, n := range s.Namespaces {
-		name := "user-" + n + ".policy.hcl"
-		text := strings.NewReplacer("research user.policy.hcl", "nomad-pal-user-"+n+" "+name, "research", n).Replace(stored(acl.User))
-		out = append(out, file{name, text})
-	}
-	return out
+	user := strings.Replace(stored(acl.User), `namespace "research"`, "namespace "+hclString(s.Namespace), 1)
+	return append(out, file{"nomad-pal.policy.hcl", stored(acl.Agent)}, file{"node.policy.hcl", stored(acl.Node)}, file{"user.policy.hcl", user})
 }
 
 // hclString quotes a string for HCL.

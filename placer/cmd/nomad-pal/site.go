@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -30,25 +29,20 @@ type site struct {
 	TokenFile                                         string
 	// Servers are the servers' RPC addresses, separated by commas.
 	Servers string
-	// Namespaces are the namespaces that the token may see.
-	Namespaces []string
 	// RackMeta is the node meta key that names racks, or "" if there is none.
 	RackMeta string
 	// Nodes is the number of nodes with GPUs. GPUs is the number of GPUs on these nodes. A shared
 	// GPU counts once, as in quotas.
 	Nodes, GPUs int
-	// Quota is the same for each namespace: the number of GPUs divided by the number of namespaces.
-	Quota int
 
 	// The values of the example job, which fits nodes of one pool, driver and GPU model.
 	Namespace, Pool, Driver, Device, Fits string
 	Count, GPUsEach                       int
 }
 
-// lookAround reads the cluster's nodes, namespaces and servers, and returns the site.
+// lookAround reads the cluster's nodes and servers, and returns the site.
 func lookAround(b *base, client *nomad.Client) (*site, error) {
 	cfg := b.config()
-	q := (&api.QueryOptions{}).WithContext(b.ctx)
 	s := &site{
 		Address: cfg.Address, Region: cfg.Region, Storage: client.Namespace(), Namespace: b.namespace,
 		TLS: strings.HasPrefix(cfg.Address, "https://"), CACert: cfg.TLSConfig.CACert, CAPath: cfg.TLSConfig.CAPath,
@@ -59,39 +53,16 @@ func lookAround(b *base, client *nomad.Client) (*site, error) {
 	if err != nil {
 		return nil, err
 	}
-	self, _, err := client.API().ACLTokens().Self(q)
+	self, _, err := client.API().ACLTokens().Self((&api.QueryOptions{}).WithContext(b.ctx))
 	s.ACL = !aclDisabled(self, err)
 	if peers, err := client.API().Status().Peers(); err == nil {
 		slices.Sort(peers)
 		s.Servers = strings.Join(peers, ",")
 	}
-	if all, _, err := client.API().Namespaces().List(q); err == nil {
-		s.Namespaces = each(all, func(n *api.Namespace) string { return n.Name })
-	}
-	s.Namespaces = namespaces(s.Namespaces, b.namespace)
 	nodes := each(slices.Sorted(maps.Keys(state.Nodes)), func(id string) *api.Node { return state.Nodes[id] })
 	s.lookAtRacks(nodes)
 	s.lookAtGPUs(nodes)
-	s.Quota = max(1, s.GPUs/len(s.Namespaces))
 	return s, nil
-}
-
-// namespaceName matches valid names of namespaces, which need no quotes in a shell script.
-var namespaceName = regexp.MustCompile(`^[a-zA-Z0-9-]{1,128}$`)
-
-// namespaces returns the namespaces for which init writes policies: those in all with valid names.
-// If there are none, namespaces returns own, or "default" if own is not valid either.
-func namespaces(all []string, own string) []string {
-	all = slices.DeleteFunc(all, func(n string) bool { return !namespaceName.MatchString(n) })
-	switch {
-	case len(all) > 0:
-	case namespaceName.MatchString(own):
-		all = []string{own}
-	default:
-		all = []string{"default"}
-	}
-	slices.Sort(all)
-	return all
 }
 
 // lookAtRacks finds the meta keys whose name contains "rack", and picks the key that most nodes
@@ -174,7 +145,6 @@ func (s *site) found() string {
 	if s.RackMeta != "" {
 		text += fmt.Sprintf(", racks in meta %q", s.RackMeta)
 	}
-	text += ", " + counted(len(s.Namespaces), "namespace")
 	if s.ACL {
 		return text + ", and access control."
 	}
