@@ -40,7 +40,7 @@ func TestPlacerSpeeds(t *testing.T) {
 	b.tell([]scene{
 		{"the model that is measured to be fast for its class", "", testMeasuredSpeed},
 		{"a constraint of its author holds", "", testSpeedAndConstraint},
-		{"a wait for the better model is told, and bounded", "", testWaitForModel},
+		{"a wait for the better model is told", "", testWaitForModel},
 	})
 	b.tellLong([]scene{
 		{"the model that its author says it is fast on", "", testSaidSpeed},
