@@ -106,7 +106,6 @@ type bucket struct {
 	from   *entry
 	passes uint64
 	slack  time.Duration
-	tries  []*entry // if sig.claimed: the gangs that the pass still has to try
 }
 
 // place is a gang in a bucket. A place copies the fields that decide when the gang is tried, so
@@ -186,9 +185,8 @@ func (b *bucket) ahead(k key) (gpus int) {
 type attempt struct {
 	version uint64 // Queue.version
 	head    *entry
-	turn    *turn
 	// first is the gang that was tried. The field `starts` is the total number of starts before the
-	// attempt. Both fields are zero if there was no head, turn, claim or window, because all gangs
+	// attempt. Both fields are zero if there was no head or window, because all gangs
 	// of the bucket then fail in the same way. For gangs that share GPUs, `starts` is always set.
 	first  *entry
 	starts uint64

@@ -84,14 +84,14 @@ func (p *asker) freeOf(g pal.Gang, gpus []int) (n int) {
 // that does not fit becomes the head.
 func (p *asker) giveOthers() {
 	p.holdPromised()
-	if p.turn != nil && p.turn.by != p.changed {
+	if p.turn != nil && p.turn.head != p.changed {
 		p.holdToEnd(p.turn.placement)
 	}
 	for _, e := range p.inOrder() {
 		if e == p.changed && e.state == waiting { // if the edited gang waits, it keeps its place: gangs behind it come later
 			return
 		}
-		if e.state == starting || e.claim != nil || p.turn != nil && p.turn.by == e {
+		if e.state == starting || e.claim != nil || p.hasTurn(e) {
 			continue
 		}
 		p.toLeast(e)

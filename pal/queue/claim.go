@@ -12,8 +12,7 @@ import (
 )
 
 // claim is a waiting gang for which other gangs are being stopped. A claim lasts until all victims
-// have stopped. A pass keeps the free GPUs of the claim when the walk reaches its gang, so the gangs
-// ahead of it in the queue can take them.
+// have stopped. Until then, its GPUs are kept for its gang.
 type claim struct {
 	by        *entry
 	placement pal.Placement // empty after [Queue.Rebase]
@@ -66,9 +65,6 @@ func enter(q *Queue, c *claim) {
 func (q *Queue) drop(c *claim) {
 	q.version++
 	q.claims = without(q.claims, c)
-	if b := c.by.bucket; b != nil {
-		b.tries = without(b.tries, c.by)
-	}
 	c.by.claim = nil
 	for _, v := range c.victims {
 		v.stopsFor = nil
@@ -92,98 +88,56 @@ func without[T comparable](list []T, one T) []T {
 	return slices.DeleteFunc(list, func(o T) bool { return o == one })
 }
 
-// serveClaims settles the claims of overdue gangs that got them in their turn, because turns come
-// before the queue. GPUs that are kept for the next turn are not used.
+// serveClaims starts the gangs for which others have stopped. Until all victims of a claim have
+// stopped, its free GPUs are kept for its gang. Claims come before the queue, so nobody takes GPUs for
+// which a gang was stopped.
 func (p *pass) serveClaims() {
+	var ready []*claim
+	var free []func()
 	for _, c := range slices.Clone(p.Queue.claims) {
-		if !c.granted || p.full() {
-			continue
+		_, back := p.hold(c.placement.GPUs())
+		switch {
+		case p.outOfService(c):
+			back()
+			p.drop(c)
+		case len(c.victims) > 0 || p.full():
+			back()
+			p.holdToEnd(c.placement)
+		default:
+			ready, free = append(ready, c), append(free, back)
 		}
-		free := func() {}
-		if p.turn != nil {
-			_, free = p.hold(p.turn.placement.GPUs())
+	}
+	if p.turn != nil {
+		_, back := p.hold(p.turn.placement.GPUs())
+		defer back()
+	}
+	for i, c := range ready {
+		free[i]()
+		if f, ok := p.fitsNow(c); ok {
+			c.by.granted = c.granted
+			p.start(c.by, f)
+		} else {
+			p.drop(c)
 		}
-		f, ok := p.fitsNow(c, func() (pal.Found, bool) { return p.asManyAsFit(c.by, p.find) })
-		free()
-		p.settle(c, f, ok)
 	}
 }
 
-// settle starts the gang of a claim on GPUs that are free now, if it fits. If it does not fit, the
-// free GPUs of the claim are kept for it until all victims have stopped.
-func (p *pass) settle(c *claim, f pal.Found, fits bool) {
-	switch {
-	case fits:
-		c.by.granted = c.granted
-		p.start(c.by, f)
-	case len(c.victims) > 0:
-		if len(p.hidden) > 0 { // a turn can keep GPUs of the claim
-			p.show()
-			defer p.hide()
-		}
-		p.holdToEnd(c.placement)
-	default:
-		p.drop(c)
-	}
+// outOfService reports whether a GPU of the claim is out of service, so its gang must look for others.
+func (p *pass) outOfService(c *claim) bool {
+	return slices.ContainsFunc(c.placement.GPUs(), func(u int) bool { return !p.c.Available(u) && !p.taken(u) })
 }
 
-// retry tries to start a gang with a claim when the walk reaches it.
-func (p *pass) retry(b *bucket, e *entry) {
-	b.tries = b.tries[1:]
-	f, ok := p.fitsNow(e.claim, func() (f pal.Found, ok bool) {
-		if f, ok = p.fits(b, e); !ok {
-			return f, false
-		}
-		f, by := p.sparing(e, f)
-		return f, by == nil
-	})
-	p.settle(e.claim, f, ok)
-}
-
-// fitsNow calls `look`, unless the claim's gang would exceed a quota. The GPUs of the claim do not
-// count during the call, because the gang does not need both.
-func (p *pass) fitsNow(c *claim, look func() (pal.Found, bool)) (f pal.Found, ok bool) {
+// fitsNow returns a placement on which the gang of a claim can start. The GPUs of the claim do not
+// count in the quotas, because the gang does not need both.
+func (p *pass) fitsNow(c *claim) (f pal.Found, ok bool) {
 	p.promise(c, -1)
 	defer p.promise(c, 1)
 	if p.overQuota(c.by) {
 		return f, false
 	}
-	return look()
-}
-
-// lineUp stores, in the field tries of each bucket, the gangs with claims that the walk has to try.
-func (p *pass) lineUp() {
-	for _, b := range p.live {
-		b.tries = b.tries[:0]
+	if f, ok = p.asManyAsFit(c.by, p.find); !ok {
+		return f, false
 	}
-	for _, c := range p.Queue.claims {
-		if !c.granted {
-			c.by.bucket.tries = append(c.by.bucket.tries, c.by)
-		}
-	}
-	for _, b := range p.live {
-		slices.SortFunc(b.tries, func(a, b *entry) int { return a.key.compare(b.key) })
-	}
-}
-
-// holdRest keeps the GPUs of claims whose gangs the walk has not reached.
-func (p *pass) holdRest() {
-	for _, b := range p.live {
-		for _, e := range b.tries {
-			p.holdToEnd(e.claim.placement)
-		}
-	}
-}
-
-// displace drops the claims on GPUs of the placement, except the given one.
-func (p *pass) displace(pl pal.Placement, except *claim) {
-	if len(p.Queue.claims) == 0 {
-		return
-	}
-	wanted := setOf(pl.GPUs())
-	for _, c := range slices.Clone(p.Queue.claims) {
-		if c != except && touches(c.placement, wanted) {
-			p.drop(c)
-		}
-	}
+	f, by := p.sparing(c.by, f)
+	return f, by == nil
 }

@@ -11,9 +11,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// GPUs that come free go to the gang that is first in the queue at that moment, even if they were
-// freed for another gang.
-func TestFreedGPUsGoToTheFirstInTheQueue(t *testing.T) {
+// GPUs that are freed for a gang go to this gang, even if a gang of a higher priority waits by then.
+func TestFreedGPUsGoToTheirGang(t *testing.T) {
 	q, err := New(Options{Order: FIFO, JobPriority: true, Backfill: BackfillReserved, Preempt: true, Placement: pal.Policy{Name: pal.PAL}})
 	if err != nil {
 		t.Fatal(err)
@@ -51,9 +50,9 @@ func TestFreedGPUsGoToTheFirstInTheQueue(t *testing.T) {
 	decide(65*time.Second, "")
 	c.Release(q.entries["young"].job.Gang, q.entries["young"].placement)
 	q.Stopped(85*time.Second, "young")
-	decide(85*time.Second, "start big\n")
-	if w := q.Waiting(86*time.Second, c); len(w) != 2 || w[0].Job != "wants" || len(w[0].Stopping) > 0 {
-		t.Errorf("the gang for which the GPUs were freed waits as any other: %+v", w)
+	decide(85*time.Second, "start wants\n")
+	if w := q.Waiting(86*time.Second, c); len(w) != 2 || w[0].Job != "big" {
+		t.Errorf("wait: %+v", w)
 	}
 }
 

@@ -23,10 +23,9 @@ func (q *Queue) Clone() *Queue {
 	}
 	if q.turn != nil {
 		t := *q.turn
-		t.by = c.of(t.by)
-		c.turn = &t
+		t.head = c.of(t.head)
+		o.turn = &t
 	}
-	o.turn = c.turn
 	o.tenancy = c.tenancy(o.tenancy)
 	o.levels = c.levelsOf(q.levels)
 	o.claims = make([]*claim, len(q.claims))
@@ -60,7 +59,6 @@ type cloner struct {
 	levels    map[*level]*level
 	predicted map[*prediction]*prediction
 	bucket    map[*bucket]*bucket
-	turn      *turn
 }
 
 // of returns the copy of an entry, or nil for nil. The entry's gang may have left the Queue while
@@ -130,7 +128,7 @@ func (c *cloner) buckets(q *Queue) (all map[signature]*bucket, live []*bucket) {
 		for i := range o.es {
 			o.es[i].e = c.of(o.es[i].e)
 		}
-		o.failed, o.from, o.tries = c.attempt(b.failed, q.turn), c.of(b.from), nil
+		o.failed, o.from = c.attempt(b.failed), c.of(b.from)
 		all[sig], c.bucket[b] = &o, &o
 	}
 	live = make([]*bucket, len(q.live))
@@ -140,16 +138,9 @@ func (c *cloner) buckets(q *Queue) (all map[signature]*bucket, live []*bucket) {
 	return all, live
 }
 
-// attempt returns a copy of a failed attempt. If the attempt was made during a turn that is over,
-// the copy is empty.
-func (c *cloner) attempt(a attempt, now *turn) attempt {
-	if a.turn != nil && a.turn != now {
-		return attempt{}
-	}
+// attempt returns a copy of a failed attempt.
+func (c *cloner) attempt(a attempt) attempt {
 	a.head, a.first = c.of(a.head), c.of(a.first)
-	if a.turn != nil {
-		a.turn = c.turn
-	}
 	return a
 }
 

@@ -16,7 +16,7 @@ type pass struct {
 	decided int       // number of starts and claims
 	heads   []*tenant // tenants with gangs that the walk still has to try, sorted
 	sorted  int       // value of decided when heads was last sorted
-	ending  []*entry  // gangs that stop for no other gang, see fitsOnceOthersEnd; nil: not searched yet
+	ending  []*entry  // gangs that stop for no other gang, see fitsOnceOthersEnd
 }
 
 // at returns a planner for questions about the queue and the cluster at the time `now`. If a
@@ -50,28 +50,31 @@ func (q *Queue) Decide(now time.Duration, c *pal.Cluster) []Action {
 	q.passes++
 	p := &pass{planner: q.at(now, c)}
 	defer p.putBack()
+	for _, e := range q.running {
+		if e.state == stopping && e.stopsFor == nil {
+			p.ending = append(p.ending, e)
+		}
+	}
 	p.holdPending()
 	p.serve()
-	p.lineUp()
-	if p.turn == nil || q.opt.Backfill != BackfillNone {
+	if p.head == nil || q.opt.Backfill != BackfillNone {
 		p.walk()
 	}
-	p.holdRest()
+	var kept []int
+	if p.turn != nil {
+		kept = p.holdToEnd(p.turn.placement)
+	}
 	if q.opt.Migrate && !p.full() {
 		p.migrate()
 	}
 	p.grow()
-	p.account.idle = p.c.Amount(p.hidden...)
+	p.account.idle = p.c.Amount(kept...)
 	p.checkForecast()
 	return p.actions
 }
 
 // take marks a placement as used for the rest of the pass.
 func (p *finder) take(g pal.Gang, pl pal.Placement) {
-	if len(p.hidden) > 0 { // the placement may contain hidden GPUs (see onKept), and Take accepts only free GPUs
-		p.show()
-		defer p.hide()
-	}
 	p.c.Take(g, pl)
 	p.undo = append(p.undo, func() { p.c.Release(g, pl) })
 }
@@ -90,7 +93,6 @@ func (p *finder) holdPending() {
 
 // start decides that a waiting gang starts on this placement.
 func (p *pass) start(e *entry, f pal.Found) {
-	p.displace(f.Placement, e.claim)
 	p.leaveQueue(e)
 	p.forecasts.learnWait(p.now, e)
 	p.resize(e, len(f.Members))
@@ -104,8 +106,8 @@ func (p *pass) start(e *entry, f pal.Found) {
 	p.starts++
 	p.decided++
 	p.take(e.job.Gang, f.Placement)
-	if p.reserve != nil {
-		p.reserve.stale = true
+	if p.head != nil && !p.hasTurn(p.head) {
+		p.reserve = nil // the head may now do with other GPUs
 	}
 	p.actions = append(p.actions, Action{Kind: Start, Job: e.job.ID, Found: f})
 }
@@ -114,13 +116,11 @@ func (p *pass) start(e *entry, f pal.Found) {
 // following ways, in this order:
 //
 //   - Start the gang if it fits.
-//   - Make elastic gangs give back members.
-//   - Stop other gangs.
+//   - Make elastic gangs give back members, and stop other gangs.
 //
-// The first gang that waits for GPUs is the head, which the gangs behind it must not delay. When
-// the walk reaches a gang with a claim, the gang starts if it now fits, wherever that is. Otherwise the
-// walk keeps the free GPUs of the claim. A gang with a claim is never the head. If a gang must wait, the walk tries no other gang of its bucket, unless
-// a shorter gang may fit.
+// The first gang that waits for GPUs is the head, which the gangs behind it must not delay. If a gang
+// must wait, the walk tries no other gang of its bucket, unless a shorter gang may fit. The walk skips
+// gangs with a claim.
 func (p *pass) walk() {
 	for {
 		b := p.first()
@@ -128,11 +128,7 @@ func (p *pass) walk() {
 			return
 		}
 		e := p.next(b)
-		if b.sig.claimed {
-			p.retry(b, e)
-			continue
-		}
-		if p.overQuota(e) || p.turn != nil && p.turn.by == e {
+		if p.overQuota(e) || p.hasTurn(e) {
 			b.done = p.passes
 			continue
 		}
@@ -146,7 +142,7 @@ func (p *pass) walk() {
 			}
 			continue
 		}
-		if p.shrinkFor(e, p.level(e, p.now)) || p.preemptFor(e) {
+		if p.stopFor(e, p.level(e, p.now)) {
 			p.goOn(b, e)
 			continue
 		}
@@ -163,10 +159,7 @@ func (p *pass) walk() {
 
 // next returns the gang of the bucket that the pass tries next.
 func (p *pass) next(b *bucket) *entry {
-	switch {
-	case b.sig.claimed:
-		return b.tries[0]
-	case b.passes == p.passes:
+	if b.passes == p.passes {
 		return b.from
 	}
 	return b.es[0].e
@@ -223,7 +216,7 @@ func (p *finder) roomOf(e *entry) *room {
 
 // doneWith reports whether no gang of the bucket is left for this pass to try.
 func (p *pass) doneWith(b *bucket) bool {
-	return b.done == p.passes || b.sig.claimed && len(b.tries) == 0
+	return b.done == p.passes || b.sig.claimed
 }
 
 // first returns the bucket whose next gang comes first in the order, or nil if no gang is left to
@@ -246,14 +239,14 @@ func (p *pass) first() *bucket {
 // pass. The caller can then try to free GPUs for this size.
 func (p *pass) fits(b *bucket, e *entry) (pal.Found, bool) {
 	p.slack = 0
-	try := attempt{version: p.version, head: p.head, turn: p.turn}
-	if p.head != nil || p.turn != nil || e.claim != nil || len(p.windows.list) > 0 {
+	try := attempt{version: p.version, head: p.head}
+	if p.head != nil || len(p.windows.list) > 0 {
 		try.first, try.starts = e, p.starts // the result also depends on this gang, and on which gangs have started
 	}
 	if e.job.Gang.Sharing != nil {
 		try.starts = p.starts // the gangs on a shared GPU decide which other gangs can join them
 	}
-	if e.least() > p.c.FreeGPUs()+len(p.hidden) {
+	if e.least() > p.c.FreeGPUs() {
 		p.toLeast(e)
 		return pal.Found{}, false
 	}
@@ -263,9 +256,6 @@ func (p *pass) fits(b *bucket, e *entry) (pal.Found, bool) {
 		return pal.Found{}, false
 	}
 	f, ok := p.asManyAsFit(e, p.backfill)
-	if !ok && p.turn != nil {
-		f, ok = p.asManyAsFit(e, p.onKept)
-	}
 	if !ok && p.mayUseOutlier(e) {
 		if f, ok = p.onOutlier(e); !ok {
 			return f, false // record no failed attempt: the gang may soon accept an outlier that is free now

@@ -102,7 +102,8 @@
 //
 // # Who goes first
 //
-// [Options.Order] sorts the queue. The first gang that does not fit becomes the head. With
+// [Options.Order] sorts the queue. The overdue gang whose turn it is or, without one, the first gang that
+// does not fit becomes the head. With
 // [BackfillNone] no gang behind the head starts. With [BackfillReserved] (EASY), a gang behind the
 // head starts in two cases: it is expected to end before the head's GPUs are free, or it uses none
 // of the head's reserved GPUs.
@@ -141,15 +142,15 @@
 // an hour. Without an estimate and a limit, the patience is [Options.MaxWait]. Overdue gangs keep
 // their places in the queue. In addition, overdue gangs get turns, in order of submission. In its
 // turn, a gang starts if it fits, or if it fits after the Queue has stopped other gangs. If neither
-// is possible, the Queue keeps GPUs for the gang until all of these GPUs are free. A gang that
-// started in its turn is not stopped for others. The protection ends when the placer restarts.
+// is possible, the gang becomes the head, and its reservation stays the same until all of the reserved
+// GPUs are free. A gang that started in its turn is not stopped for others. The protection ends when
+// the placer restarts.
 //
 // During a turn, the rest of the queue works as usual: backfill, preemption, moves and waiting for
-// close GPUs. Other gangs use kept GPUs only if they can be stopped for the turn, or if they are
-// expected to end early enough. Early enough means before all kept GPUs are free, and within
-// MaxWait of the beginning of the turn.
+// close GPUs. Other gangs use reserved GPUs only if they can be stopped by then, or if they are
+// expected to end before all of these GPUs are free, and within MaxWait of the beginning of the turn.
 //
-// The Queue meters the GPU time that turns use: the time for which GPUs are kept idle, and the time
+// The Queue meters the GPU time that turns use: the time for which reserved GPUs are idle, and the time
 // of gangs that started in their turn. Any use beyond [Options.OverdueShare] of the cluster's GPU
 // time becomes a debt. The share pays off the debt over time, and no new turn begins before the
 // debt is paid. For a gang that could run, the Queue promises the following. N is the number of
@@ -170,6 +171,6 @@
 // Under strict order (BackfillNone) no other gang starts during a turn. The meter starts at 0 when
 // a placer starts again. A gang that a failure stops needs a new turn. A quota is never exceeded,
 // so a gang whose tenant has used up its quota has no turn. On a cluster that is not exclusive,
-// other users can take GPUs that are kept for a turn. If this happens, the Queue keeps other GPUs
-// instead, and the turn begins again.
+// other users can take reserved GPUs. If this happens, the Queue reserves other GPUs instead, and the
+// turn begins again.
 package queue

@@ -149,7 +149,7 @@ func (p *finder) asManyAsFit(e *entry, find func(*entry) (pal.Found, bool)) (bes
 		return find(e)
 	}
 	set := e.full.MemberSets[0]
-	free := p.c.FreeGPUs() + len(p.hidden)
+	free := p.c.FreeGPUs()
 	room, inliers := free/set.GPUs, free/set.GPUs
 	if p.opt.OutlierThreshold > 0 {
 		inliers = (free - p.c.FreeOutliers(e.full.Class, p.opt.OutlierThreshold)) / set.GPUs
@@ -240,61 +240,6 @@ func (p *finder) slowed(pl pal.Placement) bool {
 	return p.opt.OutlierThreshold > 0 && float64(pl.PMScore) > p.opt.OutlierThreshold
 }
 
-// shrinkFor makes elastic gangs of this level or worse give back members so that a waiting gang can
-// start, and reports whether it did. Only as many members as needed are taken, and none if the gang
-// still could not start. The gangs with the most expected remaining GPU time give members back
-// first.
-func (p *pass) shrinkFor(e *entry, level int) bool {
-	if len(p.elastics) == 0 || p.barring(e) != nil {
-		return false
-	}
-	from, lent := p.lenders(e, level)
-	var back []func()
-	defer func() { undoAll(back) }()
-	if p.c.FreeGPUs()+lent < e.gpus {
-		return false
-	}
-	p.longestFirst(from)
-	p.foreseeHead(e)
-	freed := freedGPUs{}
-	for i, v := range from {
-		per, tries, keeps := v.full.MemberSets[0].GPUs, 1, p.keeps(v, e, level, freed)
-		for n := len(v.placement.Members); n > keeps; tries *= 2 {
-			few := max(tries, (e.gpus-p.c.FreeGPUs()+per-1)/per)
-			less := max(keeps, n-few)
-			back = append(back, p.vacateMembers(v, less, n))
-			if n = less; p.c.FreeGPUs() < e.gpus {
-				continue
-			}
-			f, ok := p.backfill(e)
-			if !ok {
-				continue
-			}
-			undoAll(back)
-			back = nil
-			return p.takeFrom(&claim{by: e, placement: f.Placement}, from[:i+1], p.giveBack)
-		}
-	}
-	return false
-}
-
-// lenders returns the elastic gangs that can give members back for the waiting gang e of the given
-// level. It also returns the maximum number of GPUs that these gangs can give back together.
-func (p *planner) lenders(e *entry, level int) (from []*entry, lent int) {
-	for _, v := range p.elastics {
-		if p.ranLongEnough(v) && p.lends(v, e, level, nil) {
-			from = append(from, v)
-			lent += v.gpus - v.least()
-		}
-	}
-	return from, lent
-}
-
-// longestFirst sorts gangs by area, the largest area first.
-func (p *planner) longestFirst(es []*entry) {
-	slices.SortFunc(es, func(a, b *entry) int { return p.byArea(b, a) })
-}
-
 // byArea compares gangs by area, which is roughly the GPU time that a gang is still expected to
 // use.
 func (p *planner) byArea(a, b *entry) int {
@@ -307,24 +252,12 @@ func (e *entry) hasLent() bool {
 }
 
 // lends reports whether the running gang v would give back a member for the waiting gang e of the
-// given level. In a turn (the level is math.MinInt), v always gives back members. Otherwise, two of
-// three conditions must hold: v's level is not better than e's, e's tenant stays within its quota,
-// v's tenant is above its quota.
+// given level. In a turn (the level is math.MinInt), v always gives back members.
 func (p *planner) lends(v, e *entry, level int, freed freedGPUs) bool {
 	if !v.hasLent() {
 		return false
 	}
 	return level == math.MinInt || p.outranks(p.levelFor(e, v, p.level(v, p.now)) >= level, v, e, freed)
-}
-
-// keeps returns how many members the running gang v would keep if it gave back as many as it can
-// for the waiting gang e. The GPUs of the members that v would give back are added to `freed`.
-func (p *planner) keeps(v, e *entry, level int, freed freedGPUs) (members int) {
-	members = len(v.placement.Members)
-	for ; members > v.job.Least && p.lends(v, e, level, freed); members-- {
-		freed.add(v, v.amount(v.full.MemberSets[0].GPUs))
-	}
-	return members
 }
 
 // MayGive returns how many GPUs an elastic gang (id) would give back if a waiting gang (to) could
@@ -336,7 +269,11 @@ func (q *Queue) MayGive(now time.Duration, id, to string, ofUse func(gpu int) bo
 	if v == nil || e == nil || e.state != waiting {
 		return 0, 0
 	}
-	for _, m := range v.placement.Members[p.keeps(v, e, p.level(e, now), freedGPUs{}):] {
+	keeps, level, freed := len(v.placement.Members), p.level(e, now), freedGPUs{}
+	for ; keeps > v.job.Least && p.lends(v, e, level, freed); keeps-- {
+		freed.add(v, v.amount(v.full.MemberSets[0].GPUs))
+	}
+	for _, m := range v.placement.Members[keeps:] {
 		for _, u := range m.GPUs {
 			if ofUse(u) {
 				gpus++
@@ -351,19 +288,6 @@ func (e *entry) with(from, to int) *entry {
 	some := *e
 	some.placement.Members = e.placement.Members[from:to]
 	return &some
-}
-
-// giveBack returns an action that ends members of the gang: the first member with a wanted GPU, and
-// all members after it, because Nomad ends the last members first. ok is false if no member has a
-// wanted GPU.
-func (p *pass) giveBack(v *entry, wanted map[int]bool) (a Action, ok bool) {
-	n := firstOn(v.placement, wanted)
-	if n < 0 {
-		return a, false
-	}
-	p.learnLent(p.now, v)
-	v.target = pal.Predict(p.c, v.sized(n), v.placement.Members[:n:n])
-	return Action{Kind: Resize, Found: pal.Found{Placement: v.target}}, true
 }
 
 // grow gives free GPUs to elastic gangs. Growing is the last step of a pass, so only GPUs that no
@@ -420,7 +344,7 @@ func (p *pass) larger(e *entry) (best pal.Placement, ok bool) {
 		to, fits := p.enlarged(e, &more)
 		takes := left * to.Cost() * e.job.Slower(now+n, set.Members)
 		if fits && p.head != nil {
-			if r := p.reserved(); r.known && later(p.now+atMostLongest(takes), e.job.RestartCost) > r.at {
+			if r := p.headReserve(); r.known && later(p.now+atMostLongest(takes), e.job.RestartCost) > r.at {
 				_, free := p.hold(r.placement.GPUs())
 				to, fits = p.enlarged(e, &more)
 				free()

@@ -211,7 +211,7 @@ func (p *asker) afterLimit(e *entry, limit span, early, late *timeline) (from, t
 // that time is unknown, soonest returns the present time. Each running gang is assumed to end at
 // the start of its predicted range. Unless the gang shares GPUs, soonest only counts GPUs.
 func (p *planner) soonest(e *entry) time.Duration {
-	free, has := p.c.FreeGPUs()+len(p.hidden), func(v *entry) int { return v.gpus }
+	free, has := p.c.FreeGPUs(), func(v *entry) int { return v.gpus }
 	if p.picky(e) {
 		if e.job.Gang.Sharing != nil {
 			return p.soonestOpening(e)

@@ -161,74 +161,97 @@ func (ls *levels) stopsFrom(fs *foresight, now time.Duration, soon func(time.Dur
 	}
 }
 
-// victims is an iterator over the running gangs that can be stopped for a waiting gang: worst level
-// first, and latest start first within a level. The levels of gangs must not change before the
-// iteration ends.
+// victims is an iterator over the running gangs that can make room for a waiting gang. First, elastic
+// gangs give back members, one after the other: the gangs with the most expected remaining GPU time
+// first. Then gangs are stopped: worst level first, and latest start first within a level. The levels
+// of gangs must not change before the iteration ends.
 type victims struct {
-	p    *planner
-	of   []*level // levels not visited yet
-	left []*entry // remaining gangs of the current level; victims come from the end
-	// spare reports whether a gang must not be stopped. If spare is nil, all gangs can be stopped.
-	spare func(*entry) bool
-	freed freedGPUs // GPUs freed so far, for spare
-	// lenders are elastic gangs that give members back before any gang is stopped. The map `keep`
-	// contains the number of members that each lender keeps.
+	p       *planner
+	by      *entry // the waiting gang
+	level   int    // its level
 	lenders []*entry
-	keep    map[*entry]int
+	of      []*level // levels not visited yet
+	left    []*entry // remaining gangs of the current level; victims come from the end
+	freed   freedGPUs
+	kept    map[*entry]int // members that the victims so far keep
 }
 
-// rest returns the gang with only the members that it keeps as a lender.
-func (v *victims) rest(e *entry) *entry {
-	if n, gives := v.keep[e]; gives {
-		return e.with(0, n)
+// victimsFor returns the victims for the waiting gang e of the given level. Only gangs of worse levels
+// are stopped, or any gangs if e may reclaim its tenant's quota.
+func (p *planner) victimsFor(e *entry, its int) *victims {
+	vs := &victims{p: p, by: e, level: its, freed: freedGPUs{}, kept: map[*entry]int{}}
+	for _, v := range p.elastics {
+		if v.hasLent() && p.ranLongEnough(v) {
+			vs.lenders = append(vs.lenders, v)
+		}
 	}
-	return e
-}
-
-// gives returns how many GPUs the gang gives back as a lender.
-func (v *victims) gives(e *entry) int {
-	if n, gives := v.keep[e]; gives {
-		return e.gpus - n*e.full.MemberSets[0].GPUs
+	slices.SortFunc(vs.lenders, func(a, b *entry) int { return p.byArea(b, a) })
+	if !p.opt.Preempt {
+		return vs
 	}
-	return 0
-}
-
-// above returns an iterator over the gangs whose level is worse (greater) than n.
-func (p *planner) above(n int) *victims {
 	p.levels.relevel(&p.foresight, p.now)
-	of := p.levels.of
-	i, _ := slices.BinarySearchFunc(of, n, func(a *level, n int) int { return cmp.Compare(n, a.level) })
-	return &victims{p: p, of: of[:i]}
+	above := its
+	if p.claimOf(e) > 0 {
+		above = math.MinInt
+	}
+	i, _ := slices.BinarySearchFunc(p.levels.of, above, func(l *level, n int) int { return cmp.Compare(n, l.level) })
+	vs.of = p.levels.of[:i]
+	return vs
 }
 
-// atMost returns an upper bound of the number of GPUs that all lenders and victims free.
-func (v *victims) atMost() int {
+// atMost returns an upper bound of the number of GPUs that all victims free.
+func (vs *victims) atMost() int {
 	n := 0
-	for _, e := range v.lenders {
-		n += v.gives(e)
+	for _, e := range vs.lenders {
+		n += e.gpus - e.least()
 	}
-	for _, l := range v.of {
+	for _, l := range vs.of {
 		n += l.gpus
-	}
-	for _, e := range v.left {
-		n += e.gpus
 	}
 	return n
 }
 
-// next returns the next victim, or nil.
-func (v *victims) next() *entry {
+// next returns the next victim: its members keeps…had-1 end. It returns nil if there is none.
+func (vs *victims) next() (v *entry, keeps, had int) {
+	for ; len(vs.lenders) > 0; vs.lenders = vs.lenders[1:] {
+		v = vs.lenders[0]
+		if had = vs.has(v); had > v.job.Least && vs.p.lends(v, vs.by, vs.level, vs.freed) {
+			return v, vs.take(v, had-1), had
+		}
+	}
 	for {
-		for len(v.left) > 0 {
-			e := v.left[len(v.left)-1]
-			v.left = v.left[:len(v.left)-1]
-			if e.state == running && v.p.ranLongEnough(e) && (v.spare == nil || !v.spare(e)) {
-				return e
+		for len(vs.left) > 0 {
+			v = vs.left[len(vs.left)-1]
+			vs.left = vs.left[:len(vs.left)-1]
+			if v.state == running && vs.p.ranLongEnough(v) && vs.p.mayPreempt(v, vs.by, vs.level, vs.freed) {
+				had = vs.has(v)
+				return v, vs.take(v, 0), had
 			}
 		}
-		if len(v.of) == 0 {
-			return nil
+		if len(vs.of) == 0 {
+			return nil, 0, 0
 		}
-		v.left, v.of = v.of[0].es, v.of[1:]
+		vs.left, vs.of = vs.of[0].es, vs.of[1:]
 	}
+}
+
+// has returns the number of members that a victim has now.
+func (vs *victims) has(v *entry) int {
+	if n, ok := vs.kept[v]; ok {
+		return n
+	}
+	return len(v.placement.Members)
+}
+
+// take leaves the victim the first n members.
+func (vs *victims) take(v *entry, n int) int {
+	vs.freed.add(v, v.amount(len(v.with(n, vs.has(v)).placement.GPUs())))
+	vs.kept[v] = n
+	return n
+}
+
+// mayPreempt reports whether the running gang v can be stopped for the waiting gang e of the given
+// level. In a turn (the level is math.MinInt), every gang can be stopped.
+func (p *planner) mayPreempt(v, e *entry, level int, freed freedGPUs) bool {
+	return level == math.MinInt || p.outranks(p.levelFor(e, v, v.level.level) > level, v, e, freed)
 }

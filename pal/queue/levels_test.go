@@ -35,6 +35,11 @@ func TestVictims(t *testing.T) {
 func checkVictims(t *rapid.T, p *player) {
 	ps := p.queue.at(p.now, p.c)
 	ps.levels.relevel(&ps.foresight, p.now)
+	above := func(n int) *victims {
+		vs := ps.victimsFor(&entry{of: p.queue.namespace("none")}, n)
+		vs.lenders, vs.level = nil, math.MinInt // whatever the quotas are
+		return vs
+	}
 	guessed := p.opt.Order == SRTF || p.opt.Order == Adaptive
 	level := func(e *entry) int {
 		if guessed {
@@ -70,18 +75,18 @@ func checkVictims(t *rapid.T, p *player) {
 				most += g
 			}
 		}
-		vs, got := ps.above(n), []string{}
+		vs, got := above(n), []string{}
 		if vs.atMost() != most {
 			t.Fatalf("victims above level %d have at most %d GPUs, want %d", n, vs.atMost(), most)
 		}
-		for e := vs.next(); e != nil; e = vs.next() {
+		for e, _, _ := vs.next(); e != nil; e, _, _ = vs.next() {
 			got = append(got, e.job.ID)
 		}
 		if !slices.Equal(got, want) {
 			t.Fatalf("%s, victims above level %d: %q, all sorted: %q", p.opt.Order, n, got, want)
 		}
 	}
-	if vs := ps.above(math.MinInt); len(all) > 0 && vs.next() != all[0] {
+	if first, _, _ := above(math.MinInt).next(); len(all) > 0 && first != all[0] {
 		t.Fatal("an overdue gang stops another one first")
 	}
 }
@@ -106,7 +111,7 @@ func TestRebaseToAnotherSize(t *testing.T) {
 		return pal.SingleGPUs(id, pal.ClassA, 1), pl
 	})
 	p := q.at(time.Hour, nil)
-	if got := p.above(math.MinInt).atMost(); got != 1 {
+	if got := p.victimsFor(&entry{of: q.namespace("")}, math.MinInt).atMost(); got != 1 {
 		t.Errorf("stopping all frees %d GPUs at most, want 1", got)
 	}
 	if got := q.account.used; got != 1 {

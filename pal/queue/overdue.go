@@ -6,7 +6,6 @@ package queue
 import (
 	"cmp"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
@@ -21,7 +20,7 @@ type account struct {
 	at    time.Duration // the time of the last update
 	gpus  float64       // GPUs of the cluster; a part of a GPU counts for its share
 	used  float64       // GPUs of running gangs that started in their turn
-	idle  float64       // free GPUs that are kept for the turn
+	idle  float64       // free GPUs that are reserved for the overdue gang
 	share float64       // see Options.OverdueShare
 	debt  float64       // GPU seconds used beyond the share and not paid off yet
 }
@@ -63,36 +62,16 @@ func (a *account) due(pending []*entry, claims []*claim) bool {
 	return a.debt <= 0 && used < a.allowance()
 }
 
-// turn keeps GPUs for an overdue gang until all of these GPUs are free. The kept GPUs do not change
-// during a turn, so the gang waits no longer than the gangs on these GPUs run. The gang uses other
-// GPUs only if it can start on them at once.
-type turn struct {
-	by        *entry
-	placement pal.Placement
-	last      time.Duration // MaxWait after the beginning of the turn; bounds until
-	// Other gangs can start on kept GPUs if they are expected to end by the time `until`. Some
-	// gangs that hold kept GPUs must not be stopped. The time `until` is the latest expected end of
-	// these gangs, but at most `last`.
-	until time.Duration
-	// begins is the time when the gang is expected to start, because all gangs on the kept GPUs
-	// have then ended or can be stopped.
-	begins time.Duration
-}
-
-// foreseeTurn computes `until` and `begins` of the turn. The computation considers the gangs that
-// hold kept GPUs now, and the gangs that are about to get kept GPUs.
+// foreseeTurn computes when the overdue gang is expected to start: when the gangs on its GPUs, or about
+// to get them, that must not be stopped are expected to have ended, but at most at the time `last`.
 func (p *planner) foreseeTurn() {
-	t, on := p.turn, setOf(p.turn.placement.GPUs())
-	ends, back := p.endings(&reservation{head: t.by, stops: math.MinInt})
+	r, on := p.turn, setOf(p.turn.placement.GPUs())
+	ends, back := p.endings(r.head, math.MinInt)
 	undoAll(back)
-	t.until, t.begins = p.now, p.now
-	for _, e := range slices.Backward(ends) {
-		if !e.touches(on) {
-			continue
-		}
-		if t.begins = max(t.begins, e.at); !p.stoppable(e.entry) {
-			t.until = min(t.last, e.at)
-			break
+	r.at = p.now
+	for _, e := range ends {
+		if e.touches(on) && !p.stoppable(e.entry) {
+			r.at = max(r.at, min(r.last, e.at))
 		}
 	}
 }
@@ -103,8 +82,9 @@ func (e *entry) bySubmission(o *entry) int {
 }
 
 // serve gives overdue gangs their turns, first come, first served. In its turn, a gang either
-// starts, or other gangs are stopped for it, or GPUs are kept for it. GPUs are kept for only one
-// turn at a time, and this turn ends before the turn of the next gang begins.
+// starts, or other gangs are stopped for it, or it becomes the head, with a reservation that lasts
+// until it starts. Only one gang has such a reservation at a time, and its turn ends before the next
+// one begins.
 func (p *pass) serve() {
 	p.account.update(p.now)
 	p.account.gpus = p.c.AllAmount()
@@ -112,10 +92,10 @@ func (p *pass) serve() {
 		p.turn = nil
 	}
 	p.serveClaims()
-	if p.turn != nil && p.overQuota(p.turn.by) {
+	if p.turn != nil && p.overQuota(p.turn.head) {
 		p.turn = nil
 	}
-	if p.turn != nil && !p.serveOne(p.turn.by) {
+	if p.turn != nil && !p.serveOne(p.turn.head) {
 		return
 	}
 	for !p.full() && p.account.due(p.pending, p.Queue.claims) {
@@ -143,7 +123,7 @@ func (p *pass) longestOverdue() *entry {
 	return first
 }
 
-// serveOne gives one gang its turn: it starts the gang, stops others for the gang, or keeps GPUs
+// serveOne gives one gang its turn: it starts the gang, stops others for the gang, or reserves GPUs
 // for it. The result is true if the gang starts, or if other gangs are stopped for it. If so, the
 // next overdue gang can have its turn in this pass. Every preemptible gang can be stopped for a
 // turn, whatever its level and its tenant's quota.
@@ -155,7 +135,7 @@ func (p *pass) serveOne(e *entry) bool {
 		p.start(e, f)
 		return true
 	}
-	if p.shrinkFor(e, math.MinInt) || p.opt.Preempt && (p.stopEnough(e, p.above(math.MinInt)) || p.stopAndShrink(e, math.MinInt)) {
+	if p.stopFor(e, math.MinInt) {
 		p.turn, p.Queue.claims[len(p.Queue.claims)-1].granted = nil, true
 		return true
 	}
@@ -164,19 +144,19 @@ func (p *pass) serveOne(e *entry) bool {
 		if !r.known {
 			return false
 		}
-		p.turn = &turn{by: e, placement: r.placement, last: p.now + p.opt.MaxWait}
+		r.last = p.now + p.opt.MaxWait
+		p.turn = r
 	}
 	p.foreseeTurn()
-	p.hide()
-	p.undo = append(p.undo, p.show)
+	p.head, p.reserve = e, p.turn
 	return false
 }
 
-// valid reports whether the turn's gang still waits and the kept GPUs will come free. Each kept GPU
-// must be free, held by a gang of the Queue, or held for such a gang. The result is also false if
-// the gang could run into a window on the kept GPUs.
-func (p *pass) valid(t *turn) bool {
-	if t.by.state != waiting || p.entries[t.by.job.ID] != t.by || p.crosses(t.by, t.placement) {
+// valid reports whether the overdue gang still waits and the GPUs of its reservation will come free.
+// Each of these GPUs must be free, held by a gang of the Queue, or held for such a gang. The result is
+// also false if the gang could run into a window on these GPUs.
+func (p *pass) valid(t *reservation) bool {
+	if t.head.state != waiting || p.entries[t.head.job.ID] != t.head || p.crosses(t.head, t.placement) {
 		return false
 	}
 	busy := map[int]bool{}
@@ -207,49 +187,6 @@ func (p *pass) valid(t *turn) bool {
 		ours(c.placement)
 	}
 	return len(busy) == 0
-}
-
-// hide excludes from searches the free GPUs that are kept for the turn. The method `show` includes
-// them again.
-func (p *finder) hide() { p.hidden, p.unhide = p.hold(p.turn.placement.GPUs()) }
-
-func (p *whatIf) show() {
-	if p.unhide != nil {
-		p.unhide()
-	}
-	p.hidden, p.unhide = nil, nil
-}
-
-// onKept returns a placement that can contain GPUs kept for the turn. At the time `until` of the
-// turn, the gang must be expected to have ended, or it must be possible to stop it.
-func (p *planner) onKept(e *entry) (pal.Found, bool) {
-	if p.turn == nil || len(p.hidden) == 0 {
-		return pal.Found{}, false
-	}
-	left, back := p.turn.until-p.now, p.stoppableBy(e, p.turn.until)
-	if !back {
-		if e.job.Endless {
-			return pal.Found{}, false
-		}
-		if least := p.leastCost(e) * e.slower; stretched(e.expect, least) > left { // too long even on the best GPUs
-			p.slack = max(p.slack, atMostLongest(float64(left)/least))
-			return pal.Found{}, false
-		}
-	}
-	p.show()
-	f, ok := p.find(e)
-	p.hide()
-	if ok && !back && !p.endsBy(e, f, p.turn.until) {
-		p.slack = max(p.slack, e.does(left, f))
-		return pal.Found{}, false
-	}
-	return f, ok
-}
-
-// delaysTurn reports whether a gang on this placement could delay the turn.
-func (p *planner) delaysTurn(e *entry, f pal.Found) bool {
-	t := p.turn
-	return t != nil && e != t.by && !p.stoppable(e) && touches(f.Placement, setOf(t.placement.GPUs())) && !p.endsBy(e, f, t.until)
 }
 
 // stoppable reports whether the gang can be stopped for another one. A gang that started in its

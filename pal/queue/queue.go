@@ -112,10 +112,10 @@ type Queue struct {
 	opt       *Options // shared with the parts below
 	entries   map[string]*entry
 	seq       int64
-	foresight         // predicts run times
-	book              // the waiting gangs
-	turn      *turn   // the overdue gang for which GPUs are kept; nil: none
-	account   account // GPU time of overdue gangs
+	foresight              // predicts run times
+	book                   // the waiting gangs
+	turn      *reservation // of the overdue gang that is the head; nil: none
+	account   account      // GPU time of overdue gangs
 	runners
 	levels  levels   // running gangs that can be stopped, by level
 	claims  []*claim // one for each gang for which others are being stopped

@@ -3,37 +3,6 @@
 
 package queue
 
-import (
-	"math"
-	"slices"
-)
-
-// reclaim stops gangs of tenants that borrow GPUs, so that a gang whose tenant stays within its
-// quota can start. The result reports whether that gang can start. Only preemptible gangs are
-// stopped, the worst level first. A tenant has a right to its quota, even against gangs of better
-// levels (Kueue's reclaimWithinCohort).
-//
-// Two tenants are compared at the level below their common parent. The branch of the waiting gang
-// must stay within its quota. The branch of the victim must be above its quota, even without the
-// gangs that are already being stopped. A gang stops as a whole, so stopping the last victim can
-// take its tenant below its quota.
-func (p *pass) reclaim(e *entry) bool {
-	if !p.tree.quotas || p.claimOf(e) == 0 {
-		return false
-	}
-	freed := freedGPUs{}
-	var vs []*entry
-	all := p.above(math.MinInt)
-	for v := all.next(); v != nil; v = all.next() {
-		if within, over := p.quotas(e, v, freed); within && over {
-			vs = append(vs, v)
-			freed.add(v, v.amount(v.gpus))
-		}
-	}
-	slices.Reverse(vs) // victims.next takes gangs from the end
-	return len(vs) > 0 && p.stopEnough(e, &victims{p: &p.planner, left: vs})
-}
-
 // freedGPUs contains, for each tenant, the number of GPUs that would be freed for a gang, in
 // addition to the GPUs that are already being freed.
 type freedGPUs map[*tenant]float64
@@ -71,7 +40,9 @@ func (ts *tenancy) quotas(e, v *entry, freed freedGPUs) (within, over bool) {
 
 // outranks reports whether a waiting gang e can take the GPUs of a running gang v. Two of three
 // conditions must hold: e's level is better than v's (parameter `better`), e's tenant stays within
-// its quota, v's tenant is above its quota.
+// its quota, v's tenant is above its quota. So a tenant has a right to its quota, even against gangs of
+// better levels (Kueue's reclaimWithinCohort). A gang stops as a whole, so stopping the last victim can
+// take its tenant below its quota.
 func (ts *tenancy) outranks(better bool, v, e *entry, freed freedGPUs) bool {
 	within, over := ts.quotas(e, v, freed)
 	return better && (within || over) || within && over

@@ -167,7 +167,7 @@ func (s *sharers) stops(what, victim, by string) {
 	}
 }
 
-// An overdue gang for which another gang is being stopped takes any part that becomes free earlier.
+// An overdue gang for which another gang has been stopped takes the part, whatever its neighbours are.
 func TestOverdueWithAClaimTakesAnyPart(t *testing.T) {
 	s := newSharersOn(t, "V100", 1)
 	for _, id := range []string{"a", "b", "c"} {
@@ -177,8 +177,9 @@ func TestOverdueWithAClaimTakesAnyPart(t *testing.T) {
 	s.submit("late", pal.ClassA)
 	s.pass(int(DefaultMaxWait / time.Minute))
 	s.stops("it is overdue", "a", "late")
-	s.end("b") // a has not ended yet
-	s.wants("another part is free", "late")
+	s.q.Stopped(s.now, "a")
+	s.c.Release(s.of["a"], s.on["a"])
+	s.wants("the part is free", "late")
 }
 
 // If others are being stopped for a gang because of its priority, not in its turn, the gang does

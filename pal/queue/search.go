@@ -63,7 +63,7 @@ func (p *finder) search(e *entry) (pal.Found, bool) {
 //     set anyNeighbour.
 func policyFor(q *Queue, e *entry) pal.Policy {
 	by := q.opt.Placement
-	if e != nil && (e.anyNeighbour || q.turn != nil && q.turn.by == e || e.claim != nil && e.claim.granted) {
+	if e != nil && (e.anyNeighbour || q.hasTurn(e) || e.claim != nil && e.claim.granted) {
 		by.RefuseBad = false
 	}
 	return by
@@ -168,6 +168,6 @@ func (p *finder) without(which func(*entry) bool, f func()) {
 			}
 		}
 	}
-	defer p.unmark(slices.Concat(p.held, p.hidden))()
+	defer p.unmark(p.held)()
 	f()
 }

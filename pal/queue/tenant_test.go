@@ -468,14 +468,14 @@ func TestNextTurnAtLimit(t *testing.T) {
 	submit(0, job("first", "limited", 8))
 	submit(0, job("next", "other", 8))
 	decide(2 * time.Hour)
-	if q.turn == nil || q.turn.by.job.ID != "first" {
+	if q.turn == nil || q.turn.head.job.ID != "first" {
 		t.Fatalf("%+v", q.turn)
 	}
 	submit(2*time.Hour, job("small", "limited", 1))
 	at := pal.Placement{PMScore: 1, Penalty: 1, Members: []pal.Member{{Group: 2, GPUs: []int{11}}}}
 	c.Take(pal.SingleGPUs("small", pal.ClassA, 1), at)
 	q.Started(2*time.Hour, "small", at)
-	if decide(3 * time.Hour); q.turn == nil || q.turn.by.job.ID != "next" {
+	if decide(3 * time.Hour); q.turn == nil || q.turn.head.job.ID != "next" {
 		t.Errorf("after the first gang's tenant has reached its limit: %+v", q.turn)
 	}
 }

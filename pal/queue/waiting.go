@@ -305,15 +305,15 @@ func (p *asker) inOrder() []*entry {
 	first := len(es)
 	es = slices.AppendSeq(es, p.all())
 	slices.SortFunc(es[first:], func(a, b *entry) int {
-		if p.turn != nil && (a == p.turn.by) != (b == p.turn.by) {
-			if a == p.turn.by {
+		if p.hasTurn(a) != p.hasTurn(b) {
+			if p.hasTurn(a) {
 				return -1
 			}
 			return 1
 		}
 		return a.key.compare(b.key)
 	})
-	if p.turn != nil && first < len(es) && es[first] == p.turn.by {
+	if first < len(es) && p.hasTurn(es[first]) {
 		first++
 	}
 	p.inTurns(p.now, es[first:])
@@ -396,7 +396,7 @@ type foundNow struct {
 // placeNow does the same as place, but caches the results by signature. If there are windows, the
 // cache is not used, because the result then depends on the gang's run time.
 func (p *asker) placeNow(e *entry) (pal.Placement, bool) {
-	if p.turn != nil && p.turn.by == e { // in its turn, a gang accepts all neighbours, unlike others of its signature
+	if p.hasTurn(e) { // in its turn, a gang accepts all neighbours, unlike others of its signature
 		return p.place(e)
 	}
 	if f, known := p.found[e.sig]; known && len(p.windows.list) == 0 {

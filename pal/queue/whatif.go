@@ -17,10 +17,6 @@ type whatIf struct {
 	exclusive bool // see Options.Exclusive
 	undo      []func()
 	held      []int // GPUs held until putBack
-	// hidden lists the free GPUs of the turn while they are held, so that searches skip them. The
-	// function unhide frees them again.
-	hidden []int
-	unhide func()
 	// marked lists all GPUs that the what-if has marked as taken, one list for each call of hold.
 	// Some of these GPUs can be free again.
 	marked [][]int
