@@ -251,7 +251,7 @@ func (e *engine) enqueue(i int) {
 		q.Estimate = e.Estimate(i, j)
 	}
 	q.Array, q.ArrayParallel = j.Array, j.Parallel
-	q.Least, q.Efficiency = j.LeastMembers, j.Efficiency
+	q.Least = j.LeastMembers
 	e.jobs[i].waiting = e.now
 	if err := e.queue.Submit(e.now, q); err != nil {
 		panic(err) // not possible: ids, sizes and classes were checked
@@ -357,7 +357,7 @@ func (e *engine) slower(i int, p pal.Placement) float64 {
 	if e.Jobs[i].LeastMembers == 0 {
 		return slower
 	}
-	return slower * queue.Job{Efficiency: e.Jobs[i].Efficiency}.Slower(members, e.jobs[i].gang.MemberSets[0].Members)
+	return slower * queue.Slower(members, e.jobs[i].gang.MemberSets[0].Members)
 }
 
 func (e *engine) observe(i int, kind string, p pal.Placement) {

@@ -85,10 +85,7 @@ type signature struct {
 	array                   string
 	endless                 bool
 	claimed                 bool // other gangs are being stopped for it
-	// least and efficiency are set for an elastic gang. For an elastic gang, memberSets describes
-	// the current size.
-	least      int
-	efficiency float64
+	least                   int  // set for an elastic gang, for which memberSets describes the current size
 }
 
 // bucket holds the waiting gangs of one signature, in a binary heap by their keys. A bucket is
@@ -195,7 +192,7 @@ type attempt struct {
 // sign sets the gang's signature.
 func (q *Queue) sign(e *entry) {
 	e.sig = signature{class: e.job.Gang.Class, maxTier: e.job.Gang.MaxTier, memberSets: memberSets(e.job.Gang), anywhere: e.job.Anywhere,
-		preemptible: e.job.Preemptible, migratable: e.job.Migratable, admitted: q.windows.admitted(e.job), array: e.job.array(), endless: e.job.Endless, claimed: e.claim != nil, least: e.job.Least, efficiency: e.job.Efficiency}
+		preemptible: e.job.Preemptible, migratable: e.job.Migratable, admitted: q.windows.admitted(e.job), array: e.job.array(), endless: e.job.Endless, claimed: e.claim != nil, least: e.job.Least}
 	if q.opt.FairShare || len(q.opt.Tenants) > 0 {
 		e.sig.tenant = e.job.Tenant
 	}

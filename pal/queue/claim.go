@@ -44,7 +44,7 @@ func (c *claim) reason() (r reason.Kind, stop, shrink []string) {
 func (e *entry) endOn(pl pal.Placement, at time.Duration) time.Duration {
 	slower := 1.0
 	if e.elastic != nil {
-		slower = e.job.Slower(len(pl.Members), e.full.MemberSets[0].Members)
+		slower = Slower(len(pl.Members), e.full.MemberSets[0].Members)
 	}
 	return later(at, stretched(e.expect, pl.Cost()*slower))
 }

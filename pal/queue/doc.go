@@ -90,7 +90,7 @@
 //   - foresight: how long gangs run, and the order that follows
 //   - book: the waiting gangs
 //   - runners and levels: the running gangs, and which of them may be stopped
-//   - tenancy, gangKinds, windows, lending, account and forecasts
+//   - tenancy, gangKinds, windows, account and forecasts
 //
 // The code that runs in a pass (one run of Decide), or for a question, consists of layers. Each
 // layer uses only the layers listed before it:

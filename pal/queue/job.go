@@ -56,10 +56,6 @@ type Job struct {
 	// An elastic gang has a single member set, and Estimate and Done apply to a run with all
 	// members. If Least is 0, the gang is not elastic.
 	Least int
-	// Efficiency is the efficiency of each doubling of the members: the speed is multiplied by 2 ×
-	// Efficiency. With 0.5, twice the members are no faster; with 1, they are twice as fast. 0
-	// means 1.
-	Efficiency float64
 	// Anywhere is set if the gang does not wait for GPUs that are faster or closer together.
 	Anywhere bool
 	// Returns is set for a gang that lost its GPUs to a drain or with a node. It keeps its place: it

@@ -81,6 +81,6 @@ func oncePerKind[T any](q *Queue, compute func(*entry) T) func(*entry) T {
 func (e *entry) empty() signature {
 	k := e.sig
 	k.tenant, k.user, k.anywhere, k.preemptible, k.migratable, k.admitted, k.array = "", "", false, false, false, "", ""
-	k.least, k.efficiency, k.claimed = 0, 0, false
+	k.least, k.claimed = 0, false
 	return k
 }

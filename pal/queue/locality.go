@@ -126,7 +126,7 @@ func (e *entry) declinedSince(now time.Duration) time.Duration {
 // mayWaitForBetter reports whether the gang is allowed to wait for GPUs that are faster or closer
 // together.
 func (e *entry) mayWaitForBetter(opt *Options) bool {
-	return !e.job.Anywhere && opt.LocalityWait
+	return !e.job.Anywhere && e.elastic == nil && opt.LocalityWait
 }
 
 // mayUseOutlier reports whether the gang can run on an outlier after it has waited for another GPU.

@@ -101,7 +101,6 @@ func (p *player) submit() {
 	j.Gang = p.asked(j.Gang)
 	if rapid.Bool().Draw(p.t, "elastic") {
 		j.Least = rapid.IntRange(1, j.Gang.GPUs()).Draw(p.t, "least")
-		j.Efficiency = rapid.SampledFrom([]float64{0, 0.5, 0.9}).Draw(p.t, "efficiency")
 	}
 	if err := p.queue.Submit(p.now, j); err != nil {
 		p.t.Fatal(err)

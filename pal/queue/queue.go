@@ -122,7 +122,6 @@ type Queue struct {
 	pending []*entry // gangs that are starting or moving
 	tenancy
 	gangKinds
-	lending
 	windows       windows
 	version       uint64        // grows whenever a GPU may have come free
 	passes        uint64        // number of calls of Decide
@@ -301,7 +300,6 @@ func (q *Queue) Requeue(now time.Duration, id string) {
 func (q *Queue) Stopped(now time.Duration, id string) {
 	if e := q.entries[id]; e != nil && e.state >= running {
 		e.countStop(now)
-		q.learnLent(now, e)
 		q.judgeStopped(e, now)
 		q.leave(now, e)
 		e.waitingSince = now
@@ -317,9 +315,7 @@ func (q *Queue) NotStopped(id string) {
 		return
 	}
 	q.forget(e)
-	if e.state, e.target = running, (pal.Placement{}); e.elastic != nil {
-		e.grownAt = 0
-	}
+	e.state, e.target = running, pal.Placement{}
 	e.countFreeing()
 	if e.stopsFor != nil {
 		q.drop(e.stopsFor)
@@ -333,7 +329,6 @@ func (q *Queue) Finished(now time.Duration, id string) {
 		q.learn(e.job.Tenant, e.job.Name, e.sampleOf(now))
 		q.judge(e, now)
 		q.learnSilent(e, now)
-		q.learnLent(now, e)
 		q.Removed(now, id)
 	}
 }

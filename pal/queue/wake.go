@@ -34,7 +34,9 @@ func (q *Queue) Wake(now time.Duration) (at time.Duration, ok bool) {
 	if q.opt.Preempt && len(q.live) > 0 {
 		q.levels.stopsFrom(&q.foresight, now, soon)
 	}
-	q.lending.resizesFrom(q.elastics, len(q.live) > 0, now, soon)
+	for _, e := range q.elastics {
+		soon(e.safeUntil) // from then on it may shrink or grow
+	}
 	if q.opt.Migrate && len(q.live) == 0 {
 		for _, e := range q.running {
 			if e.job.Migratable && !e.settled && e.placement.Cost() > 1 {

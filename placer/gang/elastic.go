@@ -140,5 +140,5 @@ func (g *known) slower(members int) float64 {
 	if g.Request.Elastic == nil {
 		return 1
 	}
-	return queue.Job{Efficiency: g.Request.Hints.Efficiency}.Slower(max(1, members), g.Request.Elastic.Most)
+	return queue.Slower(members, g.Request.Elastic.Most)
 }

@@ -43,7 +43,7 @@ func (g *known) QueueJob(restart time.Duration) queue.Job {
 		returns = r.StoppedWhy.Kind == reason.MembersStopped
 	}
 	return queue.Job{
-		ID: g.Key.String(), Name: cluster.NameOf(g.Job).String(), Tenant: g.Key.Namespace, User: h.User, Gang: g.Request.Full(), Least: g.least(), Efficiency: h.Efficiency,
+		ID: g.Key.String(), Name: cluster.NameOf(g.Job).String(), Tenant: g.Key.Namespace, User: h.User, Gang: g.Request.Full(), Least: g.least(),
 		Priority: g.QueuePriority(), Submitted: QueueTime(g.AsksSince()), Estimate: h.Duration, Best: g.Request.Best, Limit: rewrite.Limit(g.Job),
 		Preemptible: h.Preempt && !g.Misplaced, Migratable: h.Migrate && !g.Misplaced,
 		Attained: attained, Done: done, Waited: waited, RestartCost: restart, Checkpoint: h.Checkpoint,

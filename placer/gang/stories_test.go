@@ -42,7 +42,7 @@ import (
 //	source
 //	registered [index=n] [as <job>] | done | not-now | conflict | unknown | error
 //	world [+5s] [failure=user|infrastructure|unknown] [holds=1+2] [reserved] [room=g1+g2] [no-room]
-//	      [broken] [ceiling] [on-failure=gang|member|none] [healthy] [efficiency=x]
+//	      [broken] [ceiling] [on-failure=gang|member|none] [healthy]
 type story struct {
 	t *testing.T
 	g *Lifecycle
@@ -51,8 +51,6 @@ type story struct {
 	refused error
 	// onFailure is pal_on_failure.
 	onFailure rewrite.FailureAction
-	// efficiency is the efficiency that remains after each doubling of an elastic gang's members.
-	efficiency float64
 	// index is the JobModifyIndex of the last registration.
 	index   uint64
 	pending Effect
@@ -151,8 +149,6 @@ func (s *story) world(d *datadriven.TestData) string {
 			}
 		case a.Key == "on-failure":
 			s.onFailure = rewrite.FailureAction(value)
-		case a.Key == "efficiency":
-			s.efficiency, _ = strconv.ParseFloat(value, 64)
 		case a.Key == "ceiling":
 			s.w.room.Pins.Ceiling = 3
 		case a.Key == "broken":
@@ -387,7 +383,6 @@ func (s *story) request() request.Request {
 	for _, job := range s.w.state.Jobs {
 		if e, ok := rewrite.ElasticOf(job); ok {
 			r.Elastic, r.Gang.MemberSets[0].Members = &e, rewrite.Members(job.TaskGroups[0])
-			r.Hints.Efficiency = s.efficiency
 		}
 	}
 	return r

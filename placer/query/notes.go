@@ -117,7 +117,7 @@ func (s facts) whenEnds(e *draft, t *model.Tracked) {
 		e.EndWhy = "max_run_duration is the only thing known about its run time"
 	}
 	if n := e.Elastic; n != nil && n.Members < n.Most {
-		e.EndWhy += fmt.Sprintf("; with %d of %d members %.3g times as long", n.Members, n.Most, job.Slower(n.Members, n.Most))
+		e.EndWhy += fmt.Sprintf("; with %d of %d members %.3g times as long", n.Members, n.Most, queue.Slower(n.Members, n.Most))
 	}
 	if longer != 1 {
 		e.EndWhy += fmt.Sprintf("; on the job's GPUs %.3g times as long", longer)

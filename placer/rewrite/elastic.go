@@ -73,8 +73,6 @@ func elasticOf(job *api.Job) (e Elastic, err error) {
 // checkElastic returns an error if the hints of an elastic gang contradict each other or the job.
 func (h Hints) checkElastic(job *api.Job) error {
 	switch {
-	case !h.Elastic && h.Efficiency != 0:
-		return fmt.Errorf(`meta pal_elastic_efficiency has no effect without pal_elastic = "true"`)
 	case !h.Elastic:
 		return nil
 	case job.Type != nil && *job.Type != api.JobTypeBatch:
@@ -88,12 +86,4 @@ func (h Hints) checkElastic(job *api.Job) error {
 		return fmt.Errorf("meta pal_elastic: %w", err)
 	}
 	return nil
-}
-
-func parseEfficiency(s string) (float64, error) {
-	f, err := strconv.ParseFloat(s, 64)
-	if err != nil || !(f >= 0.5 && f <= 1) {
-		return 0, fmt.Errorf("not a number from 0.5 to 1")
-	}
-	return f, nil
 }

@@ -37,17 +37,11 @@ func TestElastic(t *testing.T) {
 		"stopped, and so switched off": {spec("batch", on, "scaling {\n enabled = false\n min = 2\n max = 8\n}\n", ""), ""},
 		"two groups": {spec("batch", on, scaling, "group \"h\" {\n task \"t\" {\n driver = \"raw_exec\"\n"+gpu+"}\n}\n"),
 			`groups "g" and "h" both request GPUs`},
-		"a group without GPUs":  {spec("batch", on, scaling, "group \"h\" {\n task \"t\" {\n driver = \"raw_exec\"\n}\n}\n"), ""},
-		"service":               {spec("service", on, scaling, ""), "is for batch jobs"},
-		"pins to GPUs":          {spec("batch", on+"\npal_pin = \"gpu\"", scaling, ""), `contradicts pal_pin = "gpu"`},
-		"pins to class":         {spec("batch", on+"\npal_pin = \"class\"", scaling, ""), ""},
-		"replaced one by one":   {spec("batch", on+"\npal_on_failure = \"member\"", scaling, ""), `contradicts pal_on_failure = "member"`},
-		"efficiency":            {spec("batch", on+"\npal_elastic_efficiency = \"0.9\"", scaling, ""), ""},
-		"efficiency of nothing": {spec("batch", `pal_elastic_efficiency = "0.9"`, scaling, ""), "has no effect without pal_elastic"},
-		"inefficient":           {spec("batch", on+"\npal_elastic_efficiency = \"0.5\"", scaling, ""), ""},
-		"too inefficient":       {spec("batch", on+"\npal_elastic_efficiency = \"0.4\"", scaling, ""), "not a number from 0.5 to 1"},
-		"efficient in words":    {spec("batch", on+"\npal_elastic_efficiency = \"very\"", scaling, ""), "not a number from 0.5 to 1"},
-		"too efficient":         {spec("batch", on+"\npal_elastic_efficiency = \"1.1\"", scaling, ""), "not a number from 0.5 to 1"},
+		"a group without GPUs": {spec("batch", on, scaling, "group \"h\" {\n task \"t\" {\n driver = \"raw_exec\"\n}\n}\n"), ""},
+		"service":              {spec("service", on, scaling, ""), "is for batch jobs"},
+		"pins to GPUs":         {spec("batch", on+"\npal_pin = \"gpu\"", scaling, ""), `contradicts pal_pin = "gpu"`},
+		"pins to class":        {spec("batch", on+"\npal_pin = \"class\"", scaling, ""), ""},
+		"replaced one by one":  {spec("batch", on+"\npal_on_failure = \"member\"", scaling, ""), `contradicts pal_on_failure = "member"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			job, err := jobspec2.Parse("j", strings.NewReader(c.spec))

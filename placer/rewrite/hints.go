@@ -43,10 +43,7 @@ type Hints struct {
 	// periodic job that run at the same time.
 	Parallel int
 	// Elastic is the value of pal_elastic: whether the placer may change the number of members.
-	// Efficiency is the value of pal_elastic_efficiency: the fraction of a linear speed-up that
-	// remains each time the number of members doubles.
-	Elastic    bool
-	Efficiency float64
+	Elastic bool
 	// Checkpoint is the value of pal_checkpoint: the time between two checkpoints.
 	Checkpoint time.Duration
 	// Speed is the value of pal_speed: the job's speed on each GPU model. See [Speeds].
@@ -162,22 +159,21 @@ func noHints(g *api.TaskGroup) error {
 
 // hints maps each hint's key to the function that reads its value.
 var hints = map[string]func(h *Hints, value string) error{
-	"pal_class":              (*Hints).setClass,
-	"pal_pin":                func(h *Hints, v string) (err error) { h.Pin, err = ParseMode(v); return },
-	"pal_locality":           func(h *Hints, v string) (err error) { h.Locality, err = pal.ParseTier(v); return },
-	"pal_duration":           func(h *Hints, v string) (err error) { h.Duration, err = parseSpan(v); return },
-	"pal_preempt":            func(h *Hints, v string) (err error) { h.Preempt, err = parseBool(v); h.PreemptSaid = true; return },
-	"pal_migrate":            func(h *Hints, v string) (err error) { h.Migrate, err = parseBool(v); return },
-	"pal_checkpoint":         func(h *Hints, v string) (err error) { h.Checkpoint, err = parseSpan(v); return },
-	"pal_on_failure":         func(h *Hints, v string) (err error) { h.OnFailure, err = parseFailureAction(v); return },
-	"pal_after":              func(h *Hints, v string) (err error) { h.After, err = parsePredecessors(v); return },
-	"pal_begin":              func(h *Hints, v string) (err error) { h.Begin, err = parseMoment(v); return },
-	"pal_array_parallel":     func(h *Hints, v string) (err error) { h.Parallel, err = parseCount(v); return },
-	elasticHint:              func(h *Hints, v string) (err error) { h.Elastic, err = parseBool(v); return },
-	"pal_neighbours":         func(h *Hints, v string) (err error) { h.Neighbours, err = parseNeighbours(v); return },
-	"pal_speed":              func(h *Hints, v string) (err error) { h.Speed, err = parseSpeeds(v); return },
-	UserHint:                 func(h *Hints, v string) error { h.User = v; return CheckUser(v) },
-	"pal_elastic_efficiency": func(h *Hints, v string) (err error) { h.Efficiency, err = parseEfficiency(v); return },
+	"pal_class":          (*Hints).setClass,
+	"pal_pin":            func(h *Hints, v string) (err error) { h.Pin, err = ParseMode(v); return },
+	"pal_locality":       func(h *Hints, v string) (err error) { h.Locality, err = pal.ParseTier(v); return },
+	"pal_duration":       func(h *Hints, v string) (err error) { h.Duration, err = parseSpan(v); return },
+	"pal_preempt":        func(h *Hints, v string) (err error) { h.Preempt, err = parseBool(v); h.PreemptSaid = true; return },
+	"pal_migrate":        func(h *Hints, v string) (err error) { h.Migrate, err = parseBool(v); return },
+	"pal_checkpoint":     func(h *Hints, v string) (err error) { h.Checkpoint, err = parseSpan(v); return },
+	"pal_on_failure":     func(h *Hints, v string) (err error) { h.OnFailure, err = parseFailureAction(v); return },
+	"pal_after":          func(h *Hints, v string) (err error) { h.After, err = parsePredecessors(v); return },
+	"pal_begin":          func(h *Hints, v string) (err error) { h.Begin, err = parseMoment(v); return },
+	"pal_array_parallel": func(h *Hints, v string) (err error) { h.Parallel, err = parseCount(v); return },
+	elasticHint:          func(h *Hints, v string) (err error) { h.Elastic, err = parseBool(v); return },
+	"pal_neighbours":     func(h *Hints, v string) (err error) { h.Neighbours, err = parseNeighbours(v); return },
+	"pal_speed":          func(h *Hints, v string) (err error) { h.Speed, err = parseSpeeds(v); return },
+	UserHint:             func(h *Hints, v string) error { h.User = v; return CheckUser(v) },
 }
 
 // set reads one hint. set returns an error for an unknown key, because otherwise nobody

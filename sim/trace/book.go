@@ -181,9 +181,6 @@ func (r *row) settle() error {
 	if r.Array == "" && r.Parallel > 0 {
 		return errors.New("parallel counts the jobs of an array, but the job belongs to no array")
 	}
-	if r.LeastMembers == 0 {
-		r.Efficiency = 0
-	}
 	if slices.Contains(r.After, r.ID) {
 		return fmt.Errorf("job %q comes after itself", r.ID)
 	}

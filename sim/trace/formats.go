@@ -41,7 +41,7 @@ func formats() []format {
 		{title: "a table of your own", known: []string{"gpus|member_gpus"}, needs: []string{"job_id", "submit_time", "duration|start_time+end_time"},
 			columns: []column{{"group", words(group)}, {"tenant", words(tenant)}, {"model", words(jobName)}, {"class", value(class, pal.ParseAppClass)},
 				{"speed", value(speeds, parseSpeeds)}, {"gpus", count(gpus)}, {"members", count(members)}, {"member_gpus", count(each)},
-				{"least_members", value(least, atLeast(1))}, {"efficiency", value(efficiency, kept)}, {"job_id", words(id)}, {"user", heldBy},
+				{"least_members", value(least, atLeast(1))}, {"job_id", words(id)}, {"user", heldBy},
 				{"state", became}, {"submit_time", moment(submit)}, {"start_time", moment(start)}, {"end_time", moment(end)}, {"duration", lasted},
 				{"estimate", value(estimate, positive)}, {"after", given((*row).setAfter)}, {"priority", value(priority, atLeast(0))},
 				{"preemptible", value(preemptible, truth)}, {"array", words(array)}, {"parallel", value(parallel, atLeast(1))}}},
@@ -72,7 +72,6 @@ func parallel(r *row) *int       { return &r.Parallel }
 func class(r *row) *pal.AppClass { return &r.Class }
 func speeds(r *row) *pal.Speeds  { return &r.Speeds }
 func least(r *row) *int          { return &r.LeastMembers }
-func efficiency(r *row) *float64 { return &r.Efficiency }
 
 // given returns a reader that skips cells without a value.
 func given(read func(r *row, cell string) error) func(*row, string) error {
@@ -152,15 +151,6 @@ func positive(cell string) (float64, error) {
 		err = fmt.Errorf("%s is negative", cell)
 	}
 	return s, err
-}
-
-// kept reads an efficiency: the share of a linear speed-up that twice as many members give.
-func kept(cell string) (float64, error) {
-	v, err := number(cell, 0.5)
-	if err == nil && v > 1 {
-		err = fmt.Errorf("%s is not between 0.5 and 1", cell)
-	}
-	return v, err
 }
 
 func (r *row) setAfter(cell string) error {

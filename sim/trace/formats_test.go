@@ -76,7 +76,7 @@ func describe(t Trace) string {
 			{"submit", true, j.SubmitS}, {"work", true, j.WorkS()}, {"estimate", j.EstimateS > 0, j.EstimateS},
 			{"priority", j.Priority != defaultPriority, j.Priority}, {"preemptible", j.Preemptible, "yes"}, {"after", len(j.After) > 0, j.After},
 			{"array", j.Array != "", j.Array}, {"parallel", j.Parallel > 0, j.Parallel},
-			{"least", j.LeastMembers > 0, j.LeastMembers}, {"efficiency", j.Efficiency > 0, j.Efficiency},
+			{"least", j.LeastMembers > 0, j.LeastMembers},
 			{"speed", j.Speeds != nil, map[string]float64(j.Speeds)},
 		} {
 			if part.say {

@@ -65,9 +65,7 @@ type Job struct {
 	Parallel int
 	// LeastMembers makes the gang elastic: it runs with at least this number of members, and with
 	// at most all its GPUs. If LeastMembers is 0, the gang always runs with all its GPUs.
-	// Efficiency is the share of a linear speed-up that each doubling of members gives; 0 means 1.
 	LeastMembers int
-	Efficiency   float64
 	// EstimateS is the user's estimate of the work in seconds; 0 means none.
 	EstimateS float64
 	// Speeds has the job's speeds by GPU model, without vendor and type; nil means unknown. If
