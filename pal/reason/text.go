@@ -701,9 +701,9 @@ func placedByNomad(r Reason) string {
 	case r.Have == 0:
 		return "Nomad has placed none of the job's members"
 	case r.Have < r.Want:
-		return fmt.Sprintf("placed by Nomad alone on %s, %d of %d members", Count(r.Needs), r.Have, r.Want)
+		return fmt.Sprintf("managed by Nomad alone on %s, %d of %d members", Count(r.Needs), r.Have, r.Want)
 	}
-	return "placed by Nomad alone on " + Count(r.Needs)
+	return "managed by Nomad alone on " + Count(r.Needs)
 }
 
 // membersRun describes what a job's members do.

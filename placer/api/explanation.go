@@ -337,5 +337,6 @@ const (
 	RetryForce    Retry = "force"    // make Nomad try a batch job's member once more
 	RetryAgain    Retry = "again"    // run the whole batch job again
 	RetryChange   Retry = "change"   // edit the job, because its reschedule block allows no further try
+	RetryRevert   Retry = "revert"   // register another version, because the deployment of this one has failed
 	RetryRun      Retry = "run"      // run the service again, because Nomad has preempted the member
 )

@@ -115,6 +115,7 @@ func (e *Explanation) retryStep(jobspec string) string {
 		RetryForce:    "To make Nomad try the missing member once more: nomad job eval -force-reschedule " + job,
 		RetryAgain:    "To get the missing member back, run the job again. Members that have finished also run again.",
 		RetryChange:   "To get the missing member back, change the job and run it; Nomad then updates the members as the update block says. To run the unchanged jobspec instead, first purge the job: nomad job stop -purge " + job,
+		RetryRevert:   "After the failed deployment, Nomad places the missing member only for another version: change the job and run it, or go back to a version that ran: nomad job history " + job + ", then nomad job revert",
 		RetryRun:      "If Nomad does not place the missing member although its GPU is free: nomad-pal run <jobspec>",
 	}[e.Retry]
 }

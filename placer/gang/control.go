@@ -81,6 +81,15 @@ func (g *Lifecycle) requeueAsked(w World) ([]Effect, bool) {
 	return append([]Effect{said}, g.stopFor(stopping{why: Requeued, asked: true}, g.Record, w)...), false
 }
 
+// handOverReplicas hands a job over to Nomad although members are missing, if the members do not need
+// each other and ran before: Nomad alone replaces them.
+func handOverReplicas(g *Lifecycle, w World) ([]Effect, bool) {
+	if g.NeedsAll() || g.Record == nil || g.Record.Ready.IsZero() {
+		return nothing()
+	}
+	return handOver(g, w)
+}
+
 // handOver hands the placed gang over to Nomad if somebody has asked for this. handOver waits for
 // the end of a deployment, because a new version of the job would cancel the deployment.
 func handOver(g *Lifecycle, _ World) ([]Effect, bool) {

@@ -56,6 +56,7 @@ var duties = map[palapi.State][]duty{
 		dutyRecord, dutyPosition, dutyUndo,
 		dutyDoubt, atWorkFinished, dutyRequeue,
 		{say: "record the decision if the members take long to start", do: (*Lifecycle).saveSlow},
+		{say: "hand a job whose members do not need each other over to Nomad if a user has requested this (nomad-pal release) and all members ran before", do: handOverReplicas, registers: true, to: []palapi.State{palapi.Native}},
 		{say: "add the gate if the author now requests more members (nomad job scale) than the pins have GPUs for; the gang keeps running until all members fit", do: (*Lifecycle).askAgain, registers: true, to: []palapi.State{palapi.Resubmitted}},
 		{say: "if the gang stays incomplete: continue without the missing members, requeue the gang, or ask Nomad to evaluate the job; if the members do not need each other, leave the missing members to Nomad", do: (*Lifecycle).requeueIncomplete, registers: true, to: []palapi.State{palapi.Stopping, palapi.Completing, palapi.Running, palapi.Failed}},
 	},

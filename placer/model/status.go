@@ -5,6 +5,7 @@ package model
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
@@ -12,6 +13,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 	palapi "github.com/nomad-pal/nomad-pal/placer/api"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 )
 
@@ -77,23 +79,16 @@ func (m *Model) StatusOf(t *Tracked, waits map[string]*Wait) palapi.JobStatus {
 }
 
 // CanariesRun returns a reason if canaries of a service's new version run beside the old version,
-// and no reason otherwise.
+// and no reason otherwise. The members beyond the count are the canaries: Nomad also replaces members
+// of the old version meanwhile.
 func CanariesRun(st gang.Observed) reason.Reason {
-	if !gang.HasCanaries(st.Job) {
+	canaries := st.Live - st.Want
+	isNew := func(a *cluster.Alloc) bool { return a.PlacedFor(st.Job) }
+	isOld := func(a *cluster.Alloc) bool { return !isNew(a) }
+	if !gang.HasCanaries(st.Job) || canaries <= 0 || !slices.ContainsFunc(st.Members, isNew) || !slices.ContainsFunc(st.Members, isOld) {
 		return reason.Reason{}
 	}
-	r := reason.Reason{Kind: reason.CanariesRun}
-	for _, a := range st.Members {
-		if a.PlacedFor(st.Job) {
-			r.Have++
-		} else {
-			r.Want++
-		}
-	}
-	if r.Have == 0 || r.Want == 0 || r.Have+r.Want <= st.Want {
-		return reason.Reason{}
-	}
-	return r
+	return reason.Reason{Kind: reason.CanariesRun, Have: canaries, Want: st.Want}
 }
 
 // Tell sets the position, the reason and the forecast of a waiting job. w can be nil.

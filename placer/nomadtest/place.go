@@ -108,11 +108,14 @@ func (p *plan) placeMember(g *api.TaskGroup, number int, before *alloc, stopBefo
 	if len(options) == 0 && p.s.preempts {
 		options = p.preemptOn(g, full, chance)
 	}
-	if len(options) == 0 {
-		if p.failed[*g.Name] == nil {
-			p.failed[*g.Name] = metric
-		} else {
+	// Once a member of a group finds no node, Nomad places no further member of the group, even of
+	// another version (seen on 1.11.3).
+	coalesced := p.failed[*g.Name] != nil
+	if len(options) == 0 || coalesced {
+		if coalesced {
 			p.failed[*g.Name].CoalescedFailures++
+		} else {
+			p.failed[*g.Name] = metric
 		}
 		if before != nil && (stopBefore || !before.migrate) && before.desired == api.AllocDesiredStatusRun && p.stop[before] == "" {
 			delete(p.stop, before) // before keeps running until there is a place

@@ -101,14 +101,19 @@ func (s *Snapshot) explain(ctx context.Context, k cluster.JobKey) (*draft, error
 	switch st.Nomad {
 	case palapi.Waiting:
 		return e, nil
-	case palapi.Native, palapi.Template:
+	case palapi.Template:
+	case palapi.Native:
+		err := s.addRefusal(ctx, e, st)
+		if err != nil {
+			return nil, err
+		}
 	default:
 		d, err := deployment(ctx, s.nomad, st)
 		if err != nil {
 			return nil, err
 		}
-		e.addTried(s, st, d != nil)
-		if err := s.canariesWait(ctx, e, st); err != nil {
+		e.addTried(s, st, d)
+		if err := s.addRefusal(ctx, e, st); err != nil {
 			return nil, err
 		}
 		if err := s.addDeployment(ctx, e, st, d); err != nil {

@@ -268,11 +268,12 @@ func (s *Snapshot) Tenants(sees palapi.Sees) []queue.TenantUse {
 	return slices.DeleteFunc(tenants, func(u queue.TenantUse) bool { return len(u.Namespaces) == 0 })
 }
 
-// canariesWait explains why no canary of a running service's new version runs yet, if Nomad has
-// tried and failed to place the canaries.
-func (s *Snapshot) canariesWait(ctx context.Context, e *draft, st gang.Observed) error {
+// addRefusal explains why Nomad does not place the canaries of a running service's new version, or
+// the missing members of a job that the placer leaves to Nomad, if Nomad has tried and failed.
+func (s *Snapshot) addRefusal(ctx context.Context, e *draft, st gang.Observed) error {
 	placed := func(a *cluster.Alloc) bool { return a.PlacedFor(st.Job) }
-	if st.Nomad != palapi.Running || !gang.HasCanaries(st.Job) || slices.ContainsFunc(st.Members, placed) {
+	canaries := st.Nomad == palapi.Running && gang.HasCanaries(st.Job) && !slices.ContainsFunc(st.Members, placed)
+	if !canaries && (st.Nomad != palapi.Native || st.Have >= st.Want) {
 		return nil
 	}
 	evals, err := s.nomad.Evaluations(ctx, st.Key)

@@ -117,7 +117,7 @@ func TestNativeHolds(t *testing.T) {
 			w.T.Errorf("%+v", jobs)
 		}
 		e, err := s.Explain(w.T.Context(), cluster.JobKey{Namespace: "default", ID: "foreign"})
-		if err != nil || !strings.HasPrefix(e.Reason.String(), "placed by Nomad alone on 3 GPUs") {
+		if err != nil || !strings.HasPrefix(e.Reason.String(), "managed by Nomad alone on 3 GPUs") {
 			w.T.Errorf("%+v, %v", e, err)
 		}
 	})
@@ -225,7 +225,7 @@ func TestExplainsTrust(t *testing.T) {
 }
 
 // A job that Nomad has placed in part stays managed by Nomad, even if its author runs it again with
-// the gate. Explain says so, and how the placer can take it over.
+// the gate. Explain says so, how the placer can take it over, and what the missing members wait for.
 func TestNativeInPart(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		w.AddNodes(1, 4)
@@ -240,7 +240,7 @@ func TestNativeInPart(t *testing.T) {
 		s := snapshot(w)
 		const in = "1 of 2 members"
 		e, err := s.Explain(w.T.Context(), k)
-		if want := "placed by Nomad alone on 3 GPUs, " + in + "; the job has no gate, so the placer leaves it alone (to add a gate, stop the job first, because the placer removes a gate from a running job)"; err != nil || e.State != palapi.Native || e.Reason.String() != want {
+		if want := "managed by Nomad alone on 3 GPUs, " + in + "; the job has no gate, so the placer leaves it alone (to add a gate, stop the job first, because the placer removes a gate from a running job); Nomad has no room for group \"workers\": "; err != nil || e.State != palapi.Native || !strings.HasPrefix(e.Reason.String(), want) {
 			w.T.Errorf("%+v, %v", e, err)
 		}
 		if jobs := s.Jobs(); len(jobs) != 1 || jobs[0].Reason.String() != "Nomad alone has placed "+in {

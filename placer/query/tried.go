@@ -17,18 +17,23 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // mostMembers is the maximum number of missing or retried members that are described.
 const mostMembers = 3
 
-// addTried explains how often Nomad has retried members, and what happened to missing members.
-func (e *draft) addTried(s *Snapshot, st gang.Observed, deploys bool) {
+// addTried explains how often Nomad has retried members, and what happened to missing members. d is
+// nil, or a deployment that is active or has failed: then Nomad retries no members.
+func (e *draft) addTried(s *Snapshot, st gang.Observed, d *api.Deployment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t := s.m.Jobs[st.Key]; t != nil && (st.Nomad == palapi.Running || st.Nomad == palapi.Starting) {
-		e.Members, e.Retry = tried(s.m, t, deploys)
+		e.Members, e.Retry = tried(s.m, t, d != nil)
+		if d != nil && !nomad.Deploying(d) && !t.NeedsAll() && e.Retry == "" && len(e.Members) > 0 && st.Nomad == palapi.Starting {
+			e.Retry = palapi.RetryRevert
+		}
 	}
 }
 

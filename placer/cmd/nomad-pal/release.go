@@ -37,7 +37,7 @@ GPUs or to a class keeps these constraints, until you run its file again.
 
 Release Options:
 
-  -all                     All jobs that carry a gate or pins, in the order of the queue, in
+  -all                     All jobs that now carry a gate or pins, in the order of the queue, in
                            all namespaces unless -namespace selects one.
   -now                     Take gates off at once, without an agent. Nomad may then start
                            some members of a gang, which hold their GPUs while they wait
@@ -110,6 +110,7 @@ type releases struct {
 	// released are the jobs that Nomad alone manages now. tied are those among them that keep
 	// constraints of the placer.
 	released, tied []string
+	told           bool // [releases.tell] has printed something
 }
 
 // run releases the jobs. Parameterized and periodic jobs have no members, so the placer is not
@@ -132,6 +133,14 @@ func (r *releases) run(state *cluster.State) error {
 	return errors.Join(errs...)
 }
 
+// countMembers returns how many members the job requests.
+func countMembers(job *api.Job) (n int) {
+	for _, g := range job.TaskGroups {
+		n += rewrite.Members(g)
+	}
+	return n
+}
+
 // carries reports whether the job has a gate or pins.
 func carries(job *api.Job) bool {
 	_, pinned := rewrite.Pinned(job)
@@ -150,6 +159,9 @@ func (r *releases) releaseNow(state *cluster.State, k cluster.JobKey) error {
 		_, err := r.client.Register(r.b.ctx, out, *job.JobModifyIndex)
 		if err == nil {
 			r.done(k, out, "Released")
+			if n := countMembers(out); n > 1 && rewrite.Gated(job) {
+				r.b.complain(fmt.Sprintf("Note: Nomad places the %d members of %s as they fit. To see what missing members wait for: %s", n, k, palapi.ExplainCommand(k.Namespace, k.ID)))
+			}
 			return nil
 		}
 		if !errors.Is(err, nomad.ErrConflict) || tries == mostReleases {
@@ -184,7 +196,7 @@ func (r *releases) handOver() error {
 	case a.activity.Idle():
 		return noAgent{looked: oneLine(idleSentence(a.activity, time.Now())), next: withoutPlacer, refused: true}
 	}
-	for said := false; ; {
+	for said, since := false, time.Now(); ; {
 		began := time.Now()
 		jobs, err := a.Jobs()
 		if err == nil {
@@ -200,6 +212,9 @@ func (r *releases) handOver() error {
 		case err == nil:
 			if stuck := r.stuck(jobs); stuck != nil {
 				return errors.Join(stuck, r.withdraw(a))
+			}
+			if time.Since(since) > soon {
+				r.tell(a, jobs)
 			}
 		}
 		if said = err != nil; !said {
@@ -225,9 +240,7 @@ func (r *releases) follow(a *answers, jobs []palapi.JobStatus) error {
 		if !j.State.Ours() || !r.wants(k) {
 			continue
 		}
-		if ours[k] = j; !slices.Contains(r.left, k) {
-			r.left = append(r.left, k)
-		}
+		ours[k] = j
 	}
 	for _, k := range slices.Clone(r.left) {
 		if _, is := ours[k]; is {
@@ -285,6 +298,27 @@ func (r *releases) begin(ours map[cluster.JobKey]palapi.JobStatus) {
 	}
 	r.b.printf("Of %s to release, %s. The next is %s: %s%s\n", counted(len(r.left), "job"), reason.Counted(len(waits), "waits until it fits", "wait until they fit"), waits[0].String(), next.Reason.String(), start)
 	r.b.printf("Ctrl-C ends this command; jobs that still wait then stay in nomad-pal's queue.\n")
+}
+
+// soon is the time within which the agent hands over a running job, unless the job waits for its
+// deployment.
+const soon = 3 * time.Second
+
+// tell prints, once, what happens to the running jobs that the agent does not hand over yet.
+func (r *releases) tell(a *answers, jobs []palapi.JobStatus) {
+	if r.told || r.b.json {
+		return
+	}
+	for _, j := range jobs {
+		k := cluster.JobKey{Namespace: j.Namespace, ID: j.Job}
+		if !r.asked[k] || turn(j) >= 0 {
+			continue
+		}
+		if e, err := a.Explain(k); err == nil {
+			r.told = true
+			r.b.printf("Not handed over yet: %s\n", e.Headline(time.Now()))
+		}
+	}
 }
 
 // done notes that the job needs no release any more.

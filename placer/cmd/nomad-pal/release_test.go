@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -164,6 +165,53 @@ func TestReleaseWithoutAPlacer(t *testing.T) {
 		t.Errorf("%d\n%s%s", code, out, said)
 	}
 	if code, out, said := c.does("release", "-now", "train"); code != 0 || out != "Released default/train\n" || !c.owned("train") {
+		t.Errorf("%d\n%s%s", code, out, said)
+	}
+}
+
+// release -all takes only the jobs that carried a gate or pins when it began.
+func TestReleaseAllLeavesLaterJobs(t *testing.T) {
+	c := newCluster(t)
+	c.agent("", atAnyPort)
+	for _, id := range []string{"fills", "more", "train"} {
+		if code, out, said := c.does("run", "-detach", c.job("default", id, 4)); code != 0 {
+			t.Fatal(out, said)
+		}
+	}
+	end := c.starts("release", "-all")
+	c.until("the running jobs are handed over", func() bool { return c.owned("fills") && c.owned("more") && c.orders() == 1 })
+	if code, out, said := c.does("run", "-detach", c.job("default", "later", 4)); code != 0 {
+		t.Fatal(out, said)
+	}
+	c.until("later waits", func() bool {
+		_, out, _ := c.does("explain", "later")
+		return strings.Contains(out, "later has waited")
+	})
+	if code, out, said := c.does("cancel", "fills"); code != 0 {
+		t.Fatal(out, said)
+	}
+	if code, out, said := end(false); code != 0 || !c.owned("train") || c.owned("later") || strings.Contains(out, "later") {
+		t.Errorf("%d\n%s%s", code, out, said)
+	}
+}
+
+// release says why a running job is not handed over at once: its deployment waits to be promoted.
+func TestReleaseDuringADeployment(t *testing.T) {
+	c := newCluster(t)
+	c.agent("", atAnyPort)
+	text := strings.NewReplacer(`"batch"`, `"service"`, `group "g" {`, "group \"g\" {\n    update {\n      canary = 1\n      min_healthy_time = \"1s\"\n    }").Replace(jobText("default", "api", 1))
+	c.runs(c.written("a.hcl", text), "api")
+	if code, out, said := c.does("run", "-detach", c.written("b.hcl", strings.Replace(text, "sleep 3600", "sleep 3601", 1))); code != 0 {
+		t.Fatal(out, said)
+	}
+	c.until("the canary waits", func() bool {
+		_, out, _ := c.does("explain", "api")
+		return strings.Contains(out, "waits to be promoted")
+	})
+	end := c.starts("release", "api")
+	c.until("the agent knows", func() bool { return c.orders() == 1 })
+	time.Sleep(soon + 2*time.Second) // the real time after which release tells
+	if code, out, said := end(true); code != exitInterrupted || !strings.Contains(out, "Not handed over yet: api runs on 2 GPUs") || !strings.Contains(out, "waits to be promoted") {
 		t.Errorf("%d\n%s%s", code, out, said)
 	}
 }

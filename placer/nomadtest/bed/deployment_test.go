@@ -11,6 +11,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // A canary is shown. explain shows that the deployment waits for promotion, and the version of each
@@ -75,4 +77,63 @@ func TestCanaryIsSeen(t *testing.T) {
 			})
 		})
 	}
+}
+
+// While a canary waits to be promoted, Nomad replaces a drained member of the old version. The
+// replacement is no canary.
+func TestCanaryBesideAReplacedMember(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(5, 2)
+		w.StartPlacer()
+		w.Submit(deployed(1, false))
+		w.ExpectRunning("s", time.Minute)
+		w.RunFor(time.Minute)
+		old := w.Members(Key("s"))
+		w.update("s")
+		w.canary("s", time.Minute)
+		w.Nomad.Drain(old[0].Node)
+		w.RunFor(30 * time.Second)
+		if e := w.explained("s"); len(e.Allocations) != 3 || e.Reason.Kind != reason.CanariesRun || e.Reason.Have != 1 || e.Reason.Want != 2 {
+			t.Errorf("%d members: %s", len(e.Allocations), e.Reason.String())
+		}
+	})
+}
+
+// A new version of a service is registered with a gate while no agent is active, so Nomad does not
+// replace a drained member, as it would not if any other constraint kept canaries away. After the
+// deployment has failed, Nomad places the member only for another version. Explain says how, and
+// release does not wait for the member.
+func TestMissingAfterAFailedDeployment(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(4, 2)
+		p := w.StartPlacer()
+		w.Submit(deployed(1, false))
+		w.ExpectRunning("s", time.Minute)
+		w.RunFor(time.Minute)
+		old := w.Members(Key("s"))
+		p.Kill()
+		if err := w.Edit(Key("s"), func(j *api.Job) {
+			j.TaskGroups[0].Tasks[0].Env = map[string]string{"VERSION": "2"}
+			*j = *rewrite.Gate(rewrite.Author(j))
+		}); err != nil {
+			t.Fatal(err)
+		}
+		w.RunFor(10 * time.Second)
+		w.Nomad.Drain(old[0].Node)
+		w.RunFor(30 * time.Second)
+		w.StartPlacer()
+		d := w.canary("s", time.Minute)
+		if _, _, err := w.Author.Deployments().Fail(d.ID, nil); err != nil {
+			t.Fatal(err)
+		}
+		w.RunFor(5 * time.Minute)
+		if e := w.explained("s"); len(w.Members(Key("s"))) != 1 || e.Retry != palapi.RetryRevert {
+			t.Fatalf("%d members, next step %q: %s", len(w.Members(Key("s"))), e.Retry, e.Headline(time.Now()))
+		}
+		w.release("s")
+		w.Expect("it is released", time.Minute, func() bool {
+			_, pinned := rewrite.Pinned(w.Nomad.Job(Key("s")))
+			return !pinned
+		})
+	})
 }
