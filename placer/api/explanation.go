@@ -267,7 +267,10 @@ type Holder struct {
 	Stopping bool `json:"stopping,omitempty"`
 	// Service jobs run until somebody stops them. Preemptible jobs may be stopped by the placer for
 	// other jobs.
-	Service     bool `json:"service,omitempty"`
+	Service bool `json:"service,omitempty"`
+	// Native jobs are left to Nomad, because they have no gate or were released. Their pal_duration
+	// counts from the start of their first member.
+	Native      bool `json:"native,omitempty"`
 	Preemptible bool `json:"preemptible,omitempty"`
 	// EndFrom and EndTo are the range in which the job is expected to end. Both are zero if the
 	// job's run time is unknown, if the job is stopping, or if it is a service.

@@ -36,7 +36,7 @@ func (e *Explanation) Next(jobspec string) []string {
 	case Running:
 		steps = append(append(steps, e.pendingMember(jobspec)...), e.fasterNow()...)
 	case Waiting, Unschedulable:
-		steps = append(steps, servicesEnd(e.Holders)...)
+		steps = append(steps, holdersEnd(e.Holders)...)
 		if e.Try != "" {
 			steps = append(steps, "To try a change without making it: nomad-pal explain -what-if "+ShellQuoted(e.Try)+" "+e.argument(jobspec, cmp.Or(jobspec, e.Job)))
 		}
@@ -88,24 +88,30 @@ func (e *Explanation) fasterNow() (steps []string) {
 	return steps
 }
 
-// servicesEnd explains how to free the GPUs of services, which do not end by themselves.
-func servicesEnd(h *Holders) (steps []string) {
+// holdersEnd explains how to free the GPUs of services, which do not end by themselves, and of jobs
+// that are left to Nomad and whose end is unknown.
+func holdersEnd(h *Holders) (steps []string) {
 	if h == nil {
 		return nil
 	}
 	for _, j := range h.Jobs {
 		namespace, id, seen := strings.Cut(j.Job, "/")
-		if !j.Service || !j.Needed || j.Preemptible || !seen {
+		if !j.Needed || j.Preemptible || !seen {
 			continue
 		}
 		job := InNamespace(namespace, ShellQuoted(id))
-		steps = append(steps, fmt.Sprintf("%s is a service: its GPUs come free if somebody stops the service (nomad job stop %s) or scales it down (nomad job scale %s <count>).", j.Job, job, job))
+		switch {
+		case j.Service:
+			steps = append(steps, fmt.Sprintf("%s is a service: its GPUs come free if somebody stops the service (nomad job stop %s) or scales it down (nomad job scale %s <count>).", j.Job, job, job))
+		case j.Native && j.EndTo.IsZero():
+			steps = append(steps, fmt.Sprintf("%s is left to Nomad, and when it ends is unknown: its GPUs come free then, or if somebody stops it (nomad job stop %s).", j.Job, job))
+		}
 	}
-	return steps[:min(len(steps), mostServices)]
+	return steps[:min(len(steps), mostHoldersEnd)]
 }
 
-// mostServices is the maximum number of services that Next lists.
-const mostServices = 3
+// mostHoldersEnd is the maximum number of jobs that Next lists.
+const mostHoldersEnd = 3
 
 // retryStep explains how to restart a missing member of a job whose members do not need each other.
 func (e *Explanation) retryStep(jobspec string) string {

@@ -21,6 +21,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/request"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // Advice for a waiting gang: which jobs hold GPUs that it could use, when they are expected to end,
@@ -83,6 +84,9 @@ func (s facts) holders(g pal.Gang, self cluster.JobKey) *palapi.Holders {
 		byName[h.Job] = k
 		if t := s.m.Jobs[k]; t != nil {
 			h.Preemptible = s.m.Cfg.Queue.Preempt && t.Request.Hints.Preempt
+		} else if job != nil && !h.Stopping {
+			h.Native, h.EndFrom = true, s.endOfNative(job)
+			h.EndTo = h.EndFrom
 		}
 		if from, to, ok := s.m.Queue.Ends(gang.QueueTime(s.m.Time), k.String()); ok && !h.Stopping {
 			h.EndFrom, h.EndTo = time.Unix(0, int64(from)), time.Unix(0, int64(to))
@@ -112,6 +116,24 @@ func (s facts) kept(k cluster.JobKey) map[int]bool {
 	return kept
 }
 
+// endOfNative returns when a batch job that the placer leaves to Nomad ends according to its
+// pal_duration; zero if that is unknown.
+func (s facts) endOfNative(job *api.Job) (end time.Time) {
+	hints, err := rewrite.ParseHints(job)
+	if err != nil || hints.Duration == 0 || *job.Type != api.JobTypeBatch {
+		return end
+	}
+	for _, a := range s.m.State.AllocsOf(cluster.KeyOf(job)) {
+		if at := time.Unix(0, a.CreateTime).Add(hints.Duration); a.Member() && (end.IsZero() || at.Before(end)) {
+			end = at
+		}
+	}
+	if end.Before(s.m.Time) { // it has run longer than predicted
+		return time.Time{}
+	}
+	return end
+}
+
 // stopping reports whether the job holds GPUs only for members that were told to stop.
 func (s facts) stopping(k cluster.JobKey) bool {
 	ending := false
@@ -124,15 +146,15 @@ func (s facts) stopping(k cluster.JobKey) bool {
 	return ending
 }
 
-// holding returns what a holder requested; ok is false if the request is unknown. A job that has
-// ended while its members are still stopping is no longer among the model's gangs, so holding reads
-// the request of such a job again.
+// holding returns what a holder requested; ok is false if the request is unknown. Jobs that are left
+// to Nomad, and jobs that have ended while their members are still stopping, are not among the
+// model's gangs, so holding reads their requests again.
 func (s facts) holding(k cluster.JobKey, stopping bool) (r request.Request, ok bool) {
-	if job := s.m.State.Jobs[k]; stopping && job != nil {
+	job, t := s.m.State.Jobs[k], s.m.Jobs[k]
+	if job != nil && (stopping || t == nil) {
 		r, err := s.m.View.Request(job)
 		return r, err == nil
 	}
-	t := s.m.Jobs[k]
 	if t == nil || t.Refused != nil {
 		return r, false
 	}
@@ -140,8 +162,8 @@ func (s facts) holding(k cluster.JobKey, stopping bool) (r request.Request, ok b
 }
 
 // needed marks the holders that make room for the gang when they end one after another. needed
-// ignores jobs that Nomad placed by itself, and resources other than GPUs. The gang cannot use the
-// GPUs in kept. needed restores the cluster afterwards.
+// ignores jobs whose request is unknown, and resources other than GPUs. The gang cannot use the GPUs
+// in kept. needed restores the cluster afterwards.
 func (s facts) needed(h *palapi.Holders, g pal.Gang, keys map[string]cluster.JobKey, kept map[int]bool) {
 	c := s.m.View.Cluster
 	var back []func()

@@ -187,3 +187,42 @@ func TestPriorityThatDoesNotHelp(t *testing.T) {
 		}
 	})
 }
+
+// A job that the placer leaves to Nomad, such as a released one, ends when its pal_duration is over. A
+// gang that waits for it is told so, or how the job's GPUs come free if its end is unknown.
+func TestNativeHolders(t *testing.T) {
+	for _, c := range []struct {
+		meta map[string]string
+		end  time.Duration
+		next string
+	}{
+		{map[string]string{"pal_duration": "1h"}, time.Hour, ""},
+		{map[string]string{"pal_duration": "10s"}, 0, "default/foreign is left to Nomad, and when it ends is unknown"},
+		{nil, 0, "default/foreign is left to Nomad, and when it ends is unknown: its GPUs come free then, or if somebody stops it (nomad job stop foreign)."},
+	} {
+		bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+			t := w.T
+			w.AddNodes(1, 4)
+			w.StartPlacer()
+			began := time.Now()
+			w.Submit(bed.Gang{Name: "foreign", Members: 2, Runs: time.Hour, Ungated: true, Meta: c.meta})
+			w.RunFor(10 * time.Second)
+			w.Submit(bed.Gang{Name: "waits", Members: 4, Runs: time.Hour})
+			w.RunFor(time.Minute)
+			e := explained(w, "waits")
+			if e.Holders == nil || len(e.Holders.Jobs) != 1 || !e.Holders.Enough {
+				t.Fatalf("%v: %+v", c.meta, e.Holders)
+			}
+			h, end := e.Holders.Jobs[0], time.Time{}
+			if c.end > 0 {
+				end = began.Add(c.end)
+			}
+			if !h.Native || !h.Needed || h.EndTo.IsZero() != end.IsZero() || !end.IsZero() && h.EndTo.Sub(end).Abs() > 5*time.Second {
+				t.Errorf("%v: %+v, want the end at %v", c.meta, h, end)
+			}
+			if next := strings.Join(e.Next(""), "\n"); strings.Contains(next, "is left to Nomad") != (c.next != "") || !strings.Contains(next, c.next) {
+				t.Errorf("%v: next %q, want %q", c.meta, next, c.next)
+			}
+		})
+	}
+}
