@@ -108,15 +108,7 @@ func (p *plan) placeMember(g *api.TaskGroup, number int, before *alloc, stopBefo
 	if len(options) == 0 && p.s.preempts {
 		options = p.preemptOn(g, full, chance)
 	}
-	// Once a member of a group finds no node, Nomad places no further member of the group, even of
-	// another version (seen on 1.11.3).
-	coalesced := p.failed[*g.Name] != nil
-	if len(options) == 0 || coalesced {
-		if coalesced {
-			p.failed[*g.Name].CoalescedFailures++
-		} else {
-			p.failed[*g.Name] = metric
-		}
+	if p.fails(g, len(options) == 0, metric) {
 		if before != nil && (stopBefore || !before.migrate) && before.desired == api.AllocDesiredStatusRun && p.stop[before] == "" {
 			delete(p.stop, before) // before keeps running until there is a place
 			p.used = nil
@@ -131,6 +123,20 @@ func (p *plan) placeMember(g *api.TaskGroup, number int, before *alloc, stopBefo
 	}
 	p.used = nil
 	return a
+}
+
+// fails reports whether a member is not placed, and counts it. none means that there is no node for
+// the member. Once a member of a group finds no node, Nomad places no further member of the group,
+// even of another version (seen on 1.11.3).
+func (p *plan) fails(g *api.TaskGroup, none bool, metric *api.AllocationMetric) bool {
+	before := p.failed[*g.Name]
+	switch {
+	case before != nil:
+		before.CoalescedFailures++
+	case none:
+		p.failed[*g.Name] = metric
+	}
+	return before != nil || none
 }
 
 // spreadOverNodes returns the options whose nodes have the fewest members of the group, if the job
