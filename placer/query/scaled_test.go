@@ -240,3 +240,26 @@ func TestScaledFromNone(t *testing.T) {
 		})
 	}
 }
+
+// A job that runs was submitted before its members started, also if its author has changed it since.
+func TestSubmittedBeforeItStarted(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		w.AddNodes(2, 4)
+		w.StartPlacer()
+		began := time.Now()
+		w.Submit(bed.Gang{Name: "gang", Members: 2, Runs: time.Hour})
+		w.Submit(bed.Gang{Name: "native", Members: 2, Service: true, Ungated: true})
+		w.ExpectRunning("gang", 10*time.Second)
+		w.RunFor(time.Minute)
+		scaled(w, "native", 1)
+		if err := w.Edit(bed.Key("gang"), func(j *api.Job) { j.TaskGroups[0].Count = new(8) }); err != nil {
+			w.T.Fatal(err)
+		}
+		w.RunFor(10 * time.Second)
+		for name, state := range map[string]gang.State{"gang": gang.Resubmitted, "native": gang.Native} {
+			if j := shown(w, name); j.State != state || j.Submitted.After(j.Started) || j.Submitted.Before(began) {
+				w.T.Errorf("%s, %s: submitted at %v, started at %v", name, j.State, j.Submitted, j.Started)
+			}
+		}
+	})
+}

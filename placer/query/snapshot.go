@@ -205,7 +205,9 @@ func (s facts) runsOf(k cluster.JobKey) *palapi.Runs {
 	return runs[k]
 }
 
-// progress sets a job's start, its number of nodes, and its expected end.
+// progress sets a job's start, its number of nodes, and its expected end. If members are older than
+// the job's last registration, the job was submitted earlier: as its record says, or no later than the
+// members were placed.
 func (s facts) progress(j *palapi.JobStatus, st gang.Observed) {
 	nodes := map[string]bool{}
 	for _, a := range st.Members {
@@ -216,6 +218,12 @@ func (s facts) progress(j *palapi.JobStatus, st gang.Observed) {
 		}
 	}
 	j.Nodes = len(nodes)
+	if j.Nodes > 0 && j.Started.Before(j.Submitted) {
+		j.Submitted = j.Started
+		if t := s.m.Jobs[st.Key]; t != nil && t.Record != nil && t.Record.Submitted.Before(j.Started) {
+			j.Submitted = t.Record.Submitted
+		}
+	}
 	if j.Nodes > 0 {
 		j.EndFrom, j.EndTo = s.ends(st.Key)
 	}
