@@ -44,7 +44,7 @@ func (q *Queue) Clone() *Queue {
 	for name, es := range q.named {
 		o.named[name] = c.all(es)
 	}
-	o.runTimes, o.submissions = c.runTimes(q.runTimes), copied(q.submissions)
+	o.runTimes, o.submissions = c.runTimes(q.runTimes), maps.Clone(q.submissions)
 	o.learned, o.chances = maps.Clone(q.learned), nil
 	o.kinds, o.windows.alone = copied(q.kinds), map[beside]bool{}
 	return &o

@@ -80,8 +80,8 @@ func (fs *foresight) likelyRuns(e *entry) (known []chance, spread float64) {
 		said = e.job.Limit
 	}
 	if said == 0 {
-		for _, s := range runs {
-			known = append(known, chance{math.Log(s.work.Seconds()), likeness(s.gpus, e.whole()) * nearness(s.nth, fs.runTimes[e.job.Name].near(e.nth))})
+		for work, weight := range fs.earlierRuns(e) {
+			known = append(known, chance{math.Log(work.Seconds()), weight})
 		}
 		return known, guessedSpread
 	}
@@ -158,11 +158,14 @@ func (q *Queue) EarlierRuns(id string) (runs int, shortest, longest time.Duratio
 	if e == nil || e.job.Estimate > 0 {
 		return 0, 0, 0
 	}
-	known := q.sortedSamples(e.job.Name)
-	if len(known) == 0 {
-		return 0, 0, 0
+	known := q.samples(e.job.Name)
+	for _, s := range known {
+		longest = max(longest, s.work)
+		if shortest == 0 || s.work < shortest {
+			shortest = s.work
+		}
 	}
-	return len(known), known[0].work, known[len(known)-1].work
+	return len(known), shortest, longest
 }
 
 // remainingRange returns the range in which a gang's remaining run time is expected to lie, at cost
@@ -180,7 +183,7 @@ func (p *finder) remainingRange(e *entry) (least, most time.Duration, ok bool) {
 	if e.job.Estimate > 0 {
 		return left, stretched(left, 2), ok
 	}
-	runs := slices.DeleteFunc(p.remainingRunTime(e, p.now).of, func(c chance) bool { return c.weight <= 0 })
+	runs := p.remainingRunTime(e, p.now).of
 	if len(runs) == 0 {
 		return left, stretched(left, 2), ok
 	}

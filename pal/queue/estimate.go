@@ -6,6 +6,7 @@ package queue
 import (
 	"cmp"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
@@ -43,7 +44,6 @@ func (fs *foresight) judge(e *entry, now time.Duration) {
 	if e.job.Estimate <= 0 {
 		return
 	}
-	fs.estimated = true
 	ratio := min(e.work(now).Seconds()*e.job.best()/e.job.Estimate.Seconds(), mostStretch)
 	before, name := fs.stretch(e.job.Tenant), estimatesOf(e.job.Tenant)
 	fs.note(e.job.Tenant, name, sample{work: seconds(max(ratio, 1e-6)), gpus: 1})
@@ -55,15 +55,11 @@ func (fs *foresight) judge(e *entry, now time.Duration) {
 // stretch returns the factor by which a tenant's estimates are multiplied. If the factor is
 // unknown, or if it is at most 1 + [beyond], stretch returns 1.
 func (fs *foresight) stretch(tenant string) float64 {
-	runs := fs.sortedSamples(estimatesOf(tenant))
-	if len(runs) < judgedRuns {
+	h := fs.runTimes[estimatesOf(tenant)]
+	if h == nil || len(h.samples) < judgedRuns || h.median.Seconds() <= 1+beyond {
 		return 1
 	}
-	median := runs[(len(runs)-1)/2].work.Seconds()
-	if median <= 1+beyond {
-		return 1
-	}
-	return median
+	return h.median.Seconds()
 }
 
 // silent is the name under which the history stores the runs of gangs without an estimate. No job
@@ -92,7 +88,11 @@ func (fs *foresight) learnSilent(e *entry, now time.Duration) {
 func (fs *foresight) takeSilent() {
 	runs := fs.samples(silent)
 	usual := fs.opt.DefaultRuntime
-	if fs.estimated && len(runs) >= judgedRuns {
+	estimated := false // whether a run with an estimate is stored
+	for name := range fs.runTimes {
+		estimated = estimated || strings.HasPrefix(name, estimatesOf(""))
+	}
+	if estimated && len(runs) >= judgedRuns {
 		sum := 0.0
 		for _, s := range runs {
 			sum += s.work.Seconds()

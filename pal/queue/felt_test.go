@@ -35,28 +35,6 @@ func TestNearestSubmissionsTell(t *testing.T) {
 	if got := q.entries["next"].expect; got > 5*time.Hour {
 		t.Errorf("20 runs of 10 h, then 4 of a minute: the next is expected to run for %v", got)
 	}
-	for range 100 { // many submissions later, all 24 runs are equally far away
-		next.ID += "-"
-		if err := q.Submit(0, next); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got := q.entries[next.ID].expect; got < 5*time.Hour+20*time.Minute {
-		t.Errorf("a hundred submissions later: %v", got)
-	}
-}
-
-// If all runs of a name were long, a gang of this name that cannot be stopped is expected to run
-// long.
-func TestUnknownOfGangsThatAreNotStopped(t *testing.T) {
-	q := newTestLine(t, Default())
-	q.learn("", "n", sample{work: 10 * time.Hour, gpus: 1, nth: 1})
-	for stops, least := range map[bool]time.Duration{false: 9 * time.Hour, true: 5 * time.Hour} {
-		e := &entry{job: Job{Name: "n", Preemptible: stops}, gpus: 1, nth: 2}
-		if got := q.expected(e, 0); got < least || stops && got > 6*time.Hour {
-			t.Errorf("may be stopped %t: %v", stops, got)
-		}
-	}
 }
 
 func TestPatience(t *testing.T) {

@@ -58,7 +58,7 @@ func (fs *foresight) rate(name string, speeds pal.Speeds) {
 		samples[i] = s.at(speeds)
 	}
 	if !slices.Equal(samples, h.samples) {
-		h.samples, h.sorted, h.fresh = samples, nil, nil
+		h.set(samples)
 		fs.learned[name] = struct{}{}
 	}
 }

@@ -121,7 +121,7 @@ func TestHistoryAcrossModels(t *testing.T) {
 		if err := q.Submit(0, Job{ID: "later", Name: "n", Gang: g}); err != nil {
 			t.Fatal(err)
 		}
-		if got := q.sortedSamples("n"); got[0].work != time.Hour || got[1].work != 2*time.Hour {
+		if got := q.samples("n"); got[0].work != time.Hour || got[1].work != 2*time.Hour {
 			t.Errorf("with other speeds: %v", got)
 		}
 	}

@@ -341,7 +341,6 @@ func (q *Queue) Removed(now time.Duration, id string) {
 	}
 	q.leave(now, e)
 	q.forecasts.forget(e)
-	q.gone(e)
 	delete(q.entries, id)
 }
 

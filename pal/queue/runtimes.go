@@ -5,11 +5,11 @@ package queue
 
 import (
 	"cmp"
+	"iter"
+	"maps"
 	"math"
 	"math/bits"
 	"slices"
-	"sort"
-	"strings"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
@@ -41,66 +41,71 @@ type sample struct {
 	beside int8
 }
 
-// submissions counts the submissions of one name. The count is kept as long as the Queue has gangs
-// of the name or stores runs of the name.
-type submissions struct {
-	count int64
-	live  int // gangs of the name in the Queue
-}
-
-// submitted gives a gang its number among the submissions of its name, from 1.
-func (fs *foresight) submitted(e *entry) {
-	s := fs.submissions[e.job.Name]
-	if s == nil {
-		s = &submissions{}
-		fs.submissions[e.job.Name] = s
-	}
-	s.count++
-	s.live++
-	e.nth = s.count
-}
-
-// gone records that a gang has left the Queue.
-func (fs *foresight) gone(e *entry) {
-	fs.submissions[e.job.Name].live--
-	fs.forgetSubmissions(e.job.Name)
-}
-
-// forgetSubmissions deletes the count of a name without gangs in the Queue and without stored runs.
-func (fs *foresight) forgetSubmissions(name string) {
-	if s := fs.submissions[name]; s != nil && s.live == 0 && fs.runTimes[name] == nil {
-		delete(fs.submissions, name)
-	}
-}
-
 // runTimes is the history of one name.
 type runTimes struct {
 	tenant  string
 	samples []sample                     // oldest first
-	sorted  []sample                     // samples, shortest first; nil: not sorted yet
-	nths    []int64                      // nth of all samples, ascending; nil: not sorted yet
-	fresh   map[nearKind]*foreseen       // predictions for gangs that have not run yet
+	median  time.Duration                // of the samples' work
+	fresh   map[newGang]foreseen         // predictions for gangs that have not run yet
 	last    int64                        // value of foresight.lessons when the latest run was added
 	speeds  pal.Speeds                   // used to compute the samples' work; see [foresight.rate]
 	byModel map[int]map[string]ModelRuns // by number of GPUs; see [foresight.RunsByModel]
 }
 
+// set replaces the samples, and drops what was computed from the old ones.
+func (h *runTimes) set(samples []sample) {
+	h.samples, h.fresh, h.byModel = samples, nil, nil
+	byWork := slices.SortedFunc(slices.Values(samples), func(a, b sample) int { return cmp.Compare(a.work, b.work) })
+	h.median = byWork[(len(byWork)-1)/2].work
+}
+
+// near returns the number of the stored run that was submitted nearest to a gang, plus the distance
+// rounded down to a power of two, so that thousands of waiting gangs have only a few different
+// numbers. The parameter and the result are numbers among the submissions of the name.
+func (h *runTimes) near(nth int64) int64 {
+	nearest := h.samples[0].nth
+	for _, s := range h.samples {
+		if between(s.nth, nth) < between(nearest, nth) {
+			nearest = s.nth
+		}
+	}
+	if nth < nearest {
+		return nearest - powerOf2(nearest-nth)
+	}
+	return nearest + powerOf2(nth-nearest)
+}
+
+// between returns the distance of two submissions.
+func between(a, b int64) int64 { return max(a-b, b-a) }
+
+// powerOf2 returns the greatest power of two that is at most n; 0 for 0.
+func powerOf2(n int64) int64 { return (1 << bits.Len64(uint64(n))) >> 1 }
+
 // foresight predicts how long gangs run, from estimates and earlier runs. The order of the queue follows from these predictions.
 type foresight struct {
 	opt         *Options
 	runTimes    map[string]*runTimes
-	submissions map[string]*submissions // by name
-	estimated   bool                    // a run with an estimate has been stored; see judge
-	usual       time.Duration           // assumed run time without an estimate; see takeSilent
-	lessons     int64                   // number of runs learned so far
-	learned     map[string]struct{}     // names whose waiting gangs must be sorted again; see resort
-	named       map[string][]*entry     // waiting gangs by the name that predicts their run time; see toldBy
-	chances     []chance                // memory that remainingRunTime reuses
+	submissions map[string]int64    // numbers of submissions by name
+	usual       time.Duration       // assumed run time without an estimate; see takeSilent
+	lessons     int64               // number of runs learned so far
+	learned     map[string]struct{} // names whose waiting gangs must be sorted again; see resort
+	named       map[string][]*entry // waiting gangs by the name that predicts their run time; see toldBy
+	chances     []chance            // memory that remainingRunTime reuses
 }
 
 func newForesight(o *Options) foresight {
-	return foresight{opt: o, usual: o.DefaultRuntime, runTimes: map[string]*runTimes{}, submissions: map[string]*submissions{},
+	return foresight{opt: o, usual: o.DefaultRuntime, runTimes: map[string]*runTimes{}, submissions: map[string]int64{},
 		learned: map[string]struct{}{}, named: map[string][]*entry{}}
+}
+
+// submitted gives a gang its number among the submissions of its name, from 1. If there are many
+// names, the names without stored runs are counted from 1 again.
+func (fs *foresight) submitted(e *entry) {
+	if len(fs.submissions) > 4*maxNames {
+		maps.DeleteFunc(fs.submissions, func(name string, _ int64) bool { return fs.runTimes[name] == nil })
+	}
+	fs.submissions[e.job.Name]++
+	e.nth = fs.submissions[e.job.Name]
 }
 
 // learn stores a finished run. The next pass sorts the waiting gangs that depend on this name
@@ -122,8 +127,8 @@ func (fs *foresight) note(tenant, name string, s sample) {
 		h = &runTimes{tenant: tenant}
 		fs.runTimes[name] = h
 	}
-	h.last, h.sorted, h.nths, h.fresh, h.byModel = fs.lessons, nil, nil, nil, nil
-	h.samples = append(slices.Clone(h.samples[max(0, len(h.samples)-maxSamples+1):]), s.at(h.speeds)) // copied, because clones share the old slice
+	h.last = fs.lessons
+	h.set(append(slices.Clone(h.samples[max(0, len(h.samples)-maxSamples+1):]), s.at(h.speeds))) // copied, because clones share the old slice
 }
 
 // makeRoom deletes the history of one name if maxNames names are already stored. Of the names of
@@ -132,23 +137,16 @@ func (fs *foresight) makeRoom() {
 	if len(fs.runTimes) < maxNames {
 		return
 	}
-	names, most := map[string]int{}, ""
+	names, oldest := map[string]int{}, ""
 	for _, h := range fs.runTimes {
 		names[h.tenant]++
 	}
-	for tenant, n := range names {
-		if n > names[most] || n == names[most] && tenant < most {
-			most = tenant
-		}
-	}
-	oldest := ""
 	for name, h := range fs.runTimes {
-		if h.tenant == most && (oldest == "" || h.last < fs.runTimes[oldest].last) {
+		if o := fs.runTimes[oldest]; o == nil || cmp.Or(cmp.Compare(names[o.tenant], names[h.tenant]), cmp.Compare(h.last, o.last)) < 0 {
 			oldest = name
 		}
 	}
 	delete(fs.runTimes, oldest)
-	fs.forgetSubmissions(oldest)
 	fs.learned[oldest] = struct{}{}
 }
 
@@ -175,15 +173,16 @@ type Run [4]int64
 func (fs *foresight) RunTimes() []RunTimes {
 	out := make([]RunTimes, 0, len(fs.runTimes))
 	for name, h := range fs.runTimes {
-		p := RunTimes{Name: name, Tenant: h.tenant, Last: h.last, Runs: make([]Run, len(h.samples))}
-		for i, s := range h.samples {
-			if p.Runs[i] = (Run{int64(s.work), int64(s.gpus), 0, int64(s.beside)}); s.model == "" {
-				continue
+		p := RunTimes{Name: name, Tenant: h.tenant, Last: h.last}
+		for _, s := range h.samples {
+			r := Run{int64(s.work), int64(s.gpus), 0, int64(s.beside)}
+			if s.model != "" {
+				if !slices.Contains(p.Models, s.model) {
+					p.Models = append(p.Models, s.model)
+				}
+				r[0], r[2] = int64(s.time), int64(slices.Index(p.Models, s.model)+1)
 			}
-			if !slices.Contains(p.Models, s.model) {
-				p.Models = append(p.Models, s.model)
-			}
-			p.Runs[i][0], p.Runs[i][2] = int64(s.time), int64(slices.Index(p.Models, s.model)+1)
+			p.Runs = append(p.Runs, r)
 		}
 		out = append(out, p)
 	}
@@ -203,12 +202,14 @@ func (fs *foresight) Remember(stored []RunTimes) {
 	fs.runTimes, fs.lessons = map[string]*runTimes{}, 0
 	for name := range before {
 		fs.learned[name] = struct{}{}
-		fs.forgetSubmissions(name)
 	}
-	stored = slices.Clone(stored)
-	slices.SortFunc(stored, func(a, b RunTimes) int { return cmp.Compare(b.Last, a.Last) })
+	stored = slices.SortedFunc(slices.Values(stored), func(a, b RunTimes) int { return cmp.Compare(b.Last, a.Last) })
 	for _, p := range stored[:min(len(stored), maxNames)] {
 		h := &runTimes{tenant: p.Tenant, last: p.Last}
+		if old := before[p.Name]; old != nil {
+			h.speeds = old.speeds
+		}
+		var samples []sample
 		runs := p.Runs[max(0, len(p.Runs)-maxSamples):]
 		for i, r := range runs {
 			if r[0] <= 0 || r[1] <= 0 {
@@ -218,15 +219,12 @@ func (fs *foresight) Remember(stored []RunTimes) {
 			if r[2] > 0 && int(r[2]) <= len(p.Models) {
 				s.model, s.time = p.Models[r[2]-1], s.work
 			}
-			if old := before[p.Name]; old != nil {
-				h.speeds = old.speeds
-			}
-			h.samples = append(h.samples, s.at(h.speeds))
+			samples = append(samples, s.at(h.speeds))
 		}
-		if p.Name != "" && len(h.samples) > 0 {
+		if p.Name != "" && len(samples) > 0 {
+			h.set(samples)
 			fs.runTimes[p.Name], fs.lessons = h, max(fs.lessons, p.Last)
 			fs.learned[p.Name] = struct{}{}
-			fs.estimated = fs.estimated || strings.HasPrefix(p.Name, estimatesOf(""))
 		}
 	}
 	fs.takeSilent()
@@ -269,81 +267,53 @@ func (e *entry) limit(now time.Duration) time.Duration {
 // expected returns the same as [foresight.remaining], but ignores the limit. If a gang has run much
 // longer than all known values predict, it is expected to run as long again as it has run so far.
 func (fs *foresight) expected(e *entry, now time.Duration) time.Duration {
-	return fs.foresee(e, now, func(f *foreseen) *time.Duration { return &f.mean }, remainingRunTime.mean)
+	return fs.foresee(e, now).mean
 }
 
 // index returns [remainingRunTime.index] of the gang, but at most its limit.
 func (fs *foresight) index(e *entry, now time.Duration) time.Duration {
-	return e.bounded(now, fs.foresee(e, now, func(f *foreseen) *time.Duration { return &f.index }, remainingRunTime.index))
+	return e.bounded(now, fs.foresee(e, now).index)
 }
 
-// foreseen caches predictions for gangs that have not run yet; 0 means not computed yet.
+// foreseen is what follows from a [remainingRunTime].
 type foreseen struct{ mean, index time.Duration }
 
-// nearKind is the key of the cache runTimes.fresh. Gangs of one name with equal keys have the same
-// prediction.
-type nearKind struct {
+// newGang is the key of the cache runTimes.fresh. Gangs of one name that have not run yet, and have
+// equal keys, have the same prediction.
+type newGang struct {
 	gpus  int
 	near  int64 // see runTimes.near
 	stops bool
 }
 
-// foresee applies `ask` to the distribution of the gang's remaining run time, and returns the
-// result. For gangs that have not run yet, one result per nearKind is cached. The function `kept`
-// returns the cache field for this result.
-func (fs *foresight) foresee(e *entry, now time.Duration, kept func(*foreseen) *time.Duration, ask func(remainingRunTime) time.Duration) time.Duration {
+// foresee returns what follows from the distribution of the gang's remaining run time. For gangs
+// that have not run yet, the result is cached.
+func (fs *foresight) foresee(e *entry, now time.Duration) foreseen {
+	compute := func() foreseen {
+		o := fs.remainingRunTime(e, now)
+		return foreseen{o.mean(), o.index()}
+	}
 	h := fs.runTimes[e.job.Name]
 	if h == nil || e.job.Estimate > 0 || e.work(now) > 0 {
-		return ask(fs.remainingRunTime(e, now))
+		return compute()
 	}
-	kind := nearKind{e.whole(), h.near(e.nth), e.job.Preemptible}
-	f := h.fresh[kind]
-	if f == nil {
+	kind := newGang{e.whole(), h.near(e.nth), e.job.Preemptible}
+	f, ok := h.fresh[kind]
+	if !ok {
 		if h.fresh == nil {
-			h.fresh = map[nearKind]*foreseen{}
+			h.fresh = map[newGang]foreseen{}
 		}
-		f = &foreseen{}
+		f = compute()
 		h.fresh[kind] = f
 	}
-	d := kept(f)
-	if *d == 0 {
-		*d = ask(fs.remainingRunTime(e, now))
-	}
-	return *d
+	return f
 }
-
-// near rounds the submission number of a gang. Thousands of waiting gangs then have only a few
-// different numbers. The result is the number of the nearest stored run. Outside the stored runs,
-// the distance to the first or last run is rounded down to a power of two.
-func (h *runTimes) near(nth int64) int64 {
-	if h.nths == nil {
-		for _, s := range h.samples {
-			h.nths = append(h.nths, s.nth)
-		}
-		slices.Sort(h.nths)
-	}
-	first, last := h.nths[0], h.nths[len(h.nths)-1]
-	switch {
-	case nth > last:
-		return last + powerOf2(nth-last)
-	case nth < first:
-		return first - powerOf2(first-nth)
-	}
-	i, _ := slices.BinarySearch(h.nths, nth)
-	if i > 0 && nth-h.nths[i-1] <= h.nths[i]-nth {
-		i--
-	}
-	return h.nths[i]
-}
-
-// powerOf2 returns the greatest power of two that is at most n.
-func powerOf2(n int64) int64 { return 1 << (bits.Len64(uint64(n)) - 1) }
 
 // remainingRunTime is the predicted distribution of how much longer a gang runs, at cost 1. The
 // distribution combines known runs with an unknown part, because it is possible that no known run
-// predicts the gang. With a history, the unknown part has weight 1 or, if the gang cannot be
-// stopped, [doubtOfMean]. With an estimate, the unknown part has no weight at first. A known run
-// loses weight after the gang has run longer than this run.
+// predicts the gang. With a history, the unknown part has weight 1. With an
+// estimate, the unknown part has no weight at first. A known run loses weight after the gang has
+// run longer than this run.
 type remainingRunTime struct {
 	of    []chance // the known runs, shortest first
 	again float64  // median remaining time of the unknown part, in seconds
@@ -354,33 +324,48 @@ type remainingRunTime struct {
 type chance struct{ left, weight float64 }
 
 // remainingRunTime returns the distribution for a gang. If the gang's user gave an estimate, the
-// earlier runs of the gang's name are not used. The list in the result is valid until the next
-// call.
+// earlier runs of the gang's name are not used. The list in the result is valid until the next call.
 func (fs *foresight) remainingRunTime(e *entry, now time.Duration) remainingRunTime {
 	done := e.work(now)
-	o := remainingRunTime{again: max(done, fs.unknown(e)).Seconds(), of: fs.chances[:0]}
+	o := remainingRunTime{again: max(done, fs.unknown(e)).Seconds(), rest: 1, of: fs.chances[:0]}
+	add := func(length time.Duration, weight float64) float64 {
+		possible, left := outlasting(length, done)
+		if possible > 0 {
+			o.of = append(o.of, chance{left, possible * weight})
+		}
+		return possible
+	}
 	if e.job.Estimate > 0 {
-		p, left := outlasting(stretched(fs.Estimate(e.job), 1/e.job.best()), done)
-		o.rest = 1 - p
-		o.of = append(o.of, chance{left, p})
+		o.rest = 1 - add(stretched(fs.Estimate(e.job), 1/e.job.best()), 1)
 	} else {
-		o.rest = doubtOfMean
-		if fs.mayStop(e) {
-			o.rest = 1
+		for work, weight := range fs.earlierRuns(e) {
+			add(work, weight)
 		}
-		runs, whole, near := fs.sortedSamples(e.job.Name), e.whole(), int64(0)
-		if len(runs) > 0 {
-			near = fs.runTimes[e.job.Name].near(e.nth)
-		}
-		// Skip runs that the gang has outlasted by far: the shortest ones.
-		first := sort.Search(len(runs), func(i int) bool { p, _ := outlasting(runs[i].work, done); return p > 0 })
-		for _, s := range runs[first:] {
-			p, left := outlasting(s.work, done)
-			o.of = append(o.of, chance{left, p * likeness(s.gpus, whole) * nearness(s.nth, near)})
-		}
+		slices.SortFunc(o.of, func(a, b chance) int { return cmp.Compare(a.left, b.left) })
 	}
 	fs.chances = o.of
 	return o
+}
+
+// earlierRuns yields the work of the stored runs of the gang's name, and the weight of each run in
+// the prediction. Submissions of a name are numbered in order. Runs submitted close to the gang have
+// more weight, because users submit similar jobs one after the other: the weight is 1 for adjacent
+// submissions, 1/2 if there is one submission between them, and so on. A run with another number of
+// GPUs has less weight.
+func (fs *foresight) earlierRuns(e *entry) iter.Seq2[time.Duration, float64] {
+	return func(yield func(time.Duration, float64) bool) {
+		h := fs.runTimes[e.job.Name]
+		if h == nil {
+			return
+		}
+		gpus, near := e.whole(), h.near(e.nth)
+		for _, s := range h.samples {
+			alike := float64(min(s.gpus, gpus)) / float64(max(s.gpus, gpus))
+			if !yield(s.work, alike/float64(max(1, between(s.nth, near)))) {
+				return
+			}
+		}
+	}
 }
 
 // weight returns the sum of the weights of all known runs and of the unknown part.
@@ -446,36 +431,4 @@ func (fs *foresight) samples(name string) []sample {
 		return h.samples
 	}
 	return nil
-}
-
-// sortedSamples returns the stored runs of a name, shortest first.
-func (fs *foresight) sortedSamples(name string) []sample {
-	h := fs.runTimes[name]
-	if h == nil {
-		return nil
-	}
-	if h.sorted == nil {
-		h.sorted = slices.SortedStableFunc(slices.Values(h.samples), func(a, b sample) int { return cmp.Compare(a.work, b.work) })
-	}
-	return h.sorted
-}
-
-// nearness returns the weight of an earlier run in the prediction of a gang. Submissions with the
-// same name are numbered in order: a is the number of the run, b the number of the gang. Runs
-// submitted close to the gang have more weight, because users submit similar jobs one after the
-// other. The weight is 1 for adjacent submissions, 1/2 if there is one submission between them, 1/3
-// if there are two, and so on.
-func nearness(a, b int64) float64 { return 1 / float64(max(1, a-b, b-a)) }
-
-// doubtOfMean is the weight of the unknown part for a gang that cannot be stopped. With the weight
-// 1, the predicted mean of a name with long runs would be far too short.
-const doubtOfMean = 0.1
-
-// likeness returns the weight of an earlier run in the prediction of a gang, given the numbers of
-// GPUs of both: the smaller number divided by the larger one.
-func likeness(a, b int) float64 {
-	if a > b {
-		a, b = b, a
-	}
-	return float64(a) / float64(b)
 }

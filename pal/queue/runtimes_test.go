@@ -38,7 +38,6 @@ func TestHistoryIsKept(t *testing.T) {
 					q.submitted(e)
 					s.nth = e.nth
 					q.learn(n[:1], n, s)
-					q.gone(e)
 				}
 			}
 		}
@@ -66,7 +65,7 @@ func TestHistoryIsKept(t *testing.T) {
 		if b.submitted(e); b.remaining(e, 0) != x {
 			t.Fatalf("%v before, %v after", x, b.remaining(e, 0))
 		}
-		if len(a.submissions) > maxNames+1 {
+		if len(a.submissions) > 4*maxNames+1 {
 			t.Fatalf("submissions of %d names are counted", len(a.submissions))
 		}
 	})
