@@ -97,13 +97,17 @@ type ending struct {
 	marked []int // set for a gang that will get its GPUs later: these GPUs; nil: those of its placement
 }
 
+// frees returns the GPUs that become free.
+func (e ending) frees() []int {
+	if e.marked == nil {
+		return e.placement.GPUs()
+	}
+	return e.marked
+}
+
 // touches reports whether at least one of the GPUs is in the set.
 func (e ending) touches(set map[int]bool) bool {
-	gpus := e.marked
-	if gpus == nil {
-		gpus = e.placement.GPUs()
-	}
-	return slices.ContainsFunc(gpus, func(u int) bool { return set[u] })
+	return slices.ContainsFunc(e.frees(), func(u int) bool { return set[u] })
 }
 
 // endings returns when GPUs come free for a head, the earliest time first. A gang frees GPUs when it

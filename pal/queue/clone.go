@@ -14,7 +14,7 @@ func (q *Queue) Clone() *Queue {
 	o, opt := *q, *q.opt
 	o.opt, o.foresight.opt, o.tenancy.opt, o.gangKinds.opt = &opt, &opt, &opt, &opt
 	c := cloner{from: make([]*entry, 0, len(q.entries)), to: make([]entry, len(q.entries)),
-		gone: map[*entry]*entry{}, claims: map[*claim]*claim{}, levels: map[*level]*level{}, predicted: map[*prediction]*prediction{}}
+		gone: map[*entry]*entry{}, claims: map[*claim]*claim{}, levels: map[*level]*level{}}
 	o.entries = make(map[string]*entry, len(q.entries))
 	for id, e := range q.entries {
 		e.copied = len(c.from)
@@ -33,7 +33,7 @@ func (q *Queue) Clone() *Queue {
 		o.claims[i] = c.claim(cl)
 	}
 	o.buckets, o.live = c.buckets(q)
-	o.forecasts.waits = c.predictions(q.forecasts.waits)
+	o.forecasts.open = slices.Clone(q.forecasts.open)
 	for i, e := range c.from {
 		c.entry(&c.to[i], e, &o)
 	}
@@ -52,13 +52,12 @@ func (q *Queue) Clone() *Queue {
 
 // cloner records which copy belongs to which part of a Queue.
 type cloner struct {
-	from      []*entry
-	to        []entry // copies of from, in the same order
-	gone      map[*entry]*entry
-	claims    map[*claim]*claim
-	levels    map[*level]*level
-	predicted map[*prediction]*prediction
-	bucket    map[*bucket]*bucket
+	from   []*entry
+	to     []entry // copies of from, in the same order
+	gone   map[*entry]*entry
+	claims map[*claim]*claim
+	levels map[*level]*level
+	bucket map[*bucket]*bucket
 }
 
 // of returns the copy of an entry, or nil for nil. The entry's gang may have left the Queue while
@@ -92,7 +91,6 @@ func (c *cloner) entry(to, e *entry, q *Queue) {
 	to.of = q.namespaces[e.job.Tenant]
 	to.bucket, to.level, to.kind = c.bucket[e.bucket], c.levels[e.level], nil
 	to.claim, to.stopsFor = c.claim(e.claim), c.claim(e.stopsFor)
-	to.predictions = c.predictions(e.predictions)
 	if e.elastic != nil {
 		el := *e.elastic
 		to.elastic = &el
@@ -142,21 +140,6 @@ func (c *cloner) buckets(q *Queue) (all map[signature]*bucket, live []*bucket) {
 func (c *cloner) attempt(a attempt) attempt {
 	a.head, a.first = c.of(a.head), c.of(a.first)
 	return a
-}
-
-func (c *cloner) predictions(ps []*prediction) []*prediction {
-	if len(ps) == 0 {
-		return nil
-	}
-	out := make([]*prediction, len(ps))
-	for i, p := range ps {
-		if c.predicted[p] == nil {
-			o := *p
-			c.predicted[p] = &o
-		}
-		out[i] = c.predicted[p]
-	}
-	return out
 }
 
 func (c *cloner) tenancy(t tenancy) tenancy {

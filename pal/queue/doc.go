@@ -123,7 +123,7 @@
 // close in time to the gang's count most. The order [Adaptive] sorts preemptible gangs by the
 // Gittins index of that distribution, and other gangs by its mean.
 //
-// The queue predicts a range for the start of a waiting gang, from the waits of similar gangs.
+// The queue predicts a range for the start of a waiting gang, from the ends that the gang needs.
 // Eight of ten gangs should start within their range; docs/results shows how many did on real
 // traces.
 //

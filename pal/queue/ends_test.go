@@ -71,32 +71,3 @@ func TestEstimateOnBestGPUs(t *testing.T) {
 		}
 	}
 }
-
-// One run of a name predicts that the next run takes up to twice as long. More runs give a narrower
-// range. A gang that has run much longer than all of them is expected to run as long again.
-func TestEndsByEarlierRuns(t *testing.T) {
-	for _, c := range []struct {
-		runs        []time.Duration
-		done        time.Duration
-		least, most time.Duration
-	}{
-		{[]time.Duration{3 * time.Minute}, 0, 3 * time.Minute, 6 * time.Minute},
-		{[]time.Duration{3 * time.Minute}, time.Minute, 2 * time.Minute, 4 * time.Minute},
-		{[]time.Duration{3 * time.Minute, 3 * time.Minute, 3 * time.Minute, 3 * time.Minute}, 0, 3 * time.Minute, 225 * time.Second},
-		{[]time.Duration{3 * time.Minute, 30 * time.Minute}, 0, 3 * time.Minute, 45 * time.Minute},
-		{[]time.Duration{3 * time.Minute}, 20 * time.Minute, 20 * time.Minute, 40 * time.Minute},
-	} {
-		q := newQueue(t)
-		for _, work := range c.runs {
-			q.learn("", "n", sample{work: work, gpus: 1})
-		}
-		p := q.at(0, nil)
-		least, most, ok := p.remainingRange(&entry{job: Job{Name: "n"}, gpus: 1, doneBefore: c.done})
-		if least, most = least.Round(time.Second), most.Round(time.Second); !ok || c.done < 20*time.Minute && (least != c.least || most != c.most) {
-			t.Errorf("after %v, having run %v: %v to %v, want %v to %v", c.runs, c.done, least, most, c.least, c.most)
-		}
-		if c.done >= 20*time.Minute && (least < c.least || most != 2*least) {
-			t.Errorf("after it has outlasted all runs: %v to %v", least, most)
-		}
-	}
-}

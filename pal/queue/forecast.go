@@ -5,242 +5,136 @@ package queue
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
+	"sort"
 	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// The start of a waiting gang is predicted from the waits of similar gangs. Two gangs are similar
-// if they have a similar size, expected GPU time and wait so far, and if the gangs ahead of them
-// request similar numbers of GPUs. Every few passes, the Queue samples one waiting gang and stores
-// how long the gang waits after that pass. The predicted range covers eight of ten stored waits,
-// weighted by similarity. The wait of a gang that still waits counts as twice the wait so far.
-//
-// Waits differ from day to day, so ranges from stored waits alone would be wrong too often.
-// Therefore each missed range widens the following ranges, and each hit narrows them (adaptive
-// conformal inference, Gibbs and Candès 2021). In the long run, eight of ten ranges are right.
-
+// The Queue estimates the start of a waiting gang from the ends that the gang needs: gangs start one
+// after the other, in the order of the queue, as soon as enough GPUs are free. The range of the
+// expected start extends from one multiple of the estimated wait to another, but it never begins
+// before the first end that the gang needs. The two factors are learned from the starts of gangs on
+// this cluster: every few passes, the Queue predicts the start of one waiting gang. If the gang
+// starts before or after the predicted range, the factor at this end changes by more than it changes
+// the other way if the gang starts in the range (adaptive conformal inference, Gibbs and Candès
+// 2021). In the long run, eight of ten gangs start in their range.
 const (
 	// rangeMisses is the fraction of ranges that may be missed at the lower end, and also the
 	// fraction that may be missed at the upper end.
 	rangeMisses = 0.1
-	// maxWaits is the maximum number of stored waits. The stored waits are used only if there are
-	// at least fewestWaits of them, and if at least fewestStarts of them have ended in a start.
-	maxWaits, fewestWaits, fewestStarts = 256, 20, 3
-	// rangeStep is the step by which adapt widens and narrows ranges, as a natural logarithm.
-	rangeStep = 0.05
-	// firstWider is the initial widening of ranges, and mostWider is its maximum. Both are natural
-	// logarithms.
-	firstWider, mostWider = 1.5, 3
-	// In every checkEvery-th pass, the start of one gang is predicted, and the prediction is
-	// checked later. The constant maxChecks is the maximum number of such predictions for one gang.
-	checkEvery, maxChecks = 4, 32
-	// leastRange is the shortest range, before it is widened.
+	// rangeStep is the step by which the factors change, as a natural logarithm.
+	rangeStep = 0.15
+	// mostFactor is the largest factor, as a natural logarithm.
+	mostFactor = 7
+	// In every checkEvery-th pass (less often if the queue is long), the start of one gang is
+	// predicted, and the prediction is checked later. The constant maxOpen is the maximum number of
+	// predictions to be checked.
+	checkEvery, maxOpen = 4, 1024
+	// enoughStarts is the number of checks after which starts are also predicted from run times that
+	// are only guessed.
+	enoughStarts = 20
+	// leastRange is the shortest range.
 	leastRange = 30 * time.Second
+	// firstFactor is the factor at the upper end before anything has been learned, as a natural
+	// logarithm; that at the lower end is the reciprocal.
+	firstFactor = 1
 )
 
-// waitFeatures are the properties by which waits are compared. Numbers are logarithms to base 2, so
-// a factor of two counts the same at any size.
-type waitFeatures struct {
-	gpus, area   float64 // requested GPUs; expected GPU time
-	ahead, since float64 // GPUs that gangs ahead request; minutes waited so far
-	again        bool    // the gang has run before
-}
-
-// prediction is a range in which a gang is predicted to start.
+// prediction is a range in which a gang is predicted to start, since the caller's epoch.
 type prediction struct {
-	waitFeatures
-	at       time.Duration
-	from, to time.Duration // the range, since the caller's epoch
-	low      bool          // the range began after at, so the gang could start before it
-	known    bool          // enough waits were known to predict a range
-	judged   bool          // the outcome has already changed the widths of later ranges
-	// started is set when the gang starts, and waited is how long the gang waited after the
-	// prediction.
-	started bool
-	waited  time.Duration
+	job      string
+	from, to time.Duration
+	started  time.Duration // 0: not yet
+	checked  bool          // the lower end has been checked
 }
 
-// forecasts contains what the Queue has learned about waits.
+// forecasts contains what the Queue has learned about its predictions.
 type forecasts struct {
-	waits []*prediction // the latest, as a ring buffer
-	next  int           // index of the oldest element of waits, which is replaced next; 0 until waits is full
-	// from and until are the natural logarithms of the factors by which ranges are extended at the
-	// lower and at the upper end.
-	from, until float64
+	low, high float64      // natural logarithms of the factors at the ends of a range
+	checks    int          // number of predictions that have been checked
+	open      []prediction // predictions that have not been checked, oldest first
 }
 
-// alike returns the properties by which the wait of a gang is compared. The parameter `ahead` is
-// the number of GPUs that gangs ahead request.
-func alike(now time.Duration, e *entry, ahead int) waitFeatures {
-	return waitFeatures{gpus: math.Log2(float64(e.gpus)), area: math.Log2(1 + e.expect.Seconds()*float64(e.gpus)),
-		ahead: math.Log2(1 + float64(ahead)), since: math.Log2(1 + (now - e.waitingSince).Minutes()), again: e.before > 0}
+// rangeOf returns the range of a start, given the estimate and the first end that the gang needs.
+func (f *forecasts) rangeOf(now, estimate, first time.Duration) prediction {
+	wait := (estimate - now).Seconds()
+	r := prediction{from: max(first, now+seconds(wait*math.Exp(f.low)))}
+	r.to = max(r.from+leastRange, now+seconds(wait*math.Exp(f.high)))
+	return r
 }
 
-// likeness returns how similar two waits are, as a weight of at most 1. The weight halves for each
-// factor of two between the two numbers of GPUs, between the GPUs that gangs ahead request, or
-// between the minutes waited. The weight also halves for each factor of four between the two GPU
-// times.
-func (a waitFeatures) likeness(b waitFeatures) float64 {
-	d := math.Abs(a.gpus-b.gpus) + math.Abs(a.area-b.area)/2 + math.Abs(a.ahead-b.ahead) + math.Abs(a.since-b.since)
-	if a.again != b.again {
-		d += 2
+// adapt returns the natural logarithm of a factor after a range was missed at this end or not. The
+// parameter `by` is the change that makes the range wider.
+func adapt(factor float64, missed bool, by float64) float64 {
+	if missed {
+		factor += by * (1 - rangeMisses)
+	} else {
+		factor -= by * rangeMisses
 	}
-	return math.Exp2(-d)
+	return min(max(factor, -mostFactor), mostFactor)
 }
 
-// learnWait checks the predictions for a gang that starts now. In each prediction, learnWait
-// records how long the gang waited after the prediction.
+// learnWait records that a gang starts now.
 func (f *forecasts) learnWait(now time.Duration, e *entry) {
-	for _, r := range e.predictions {
-		f.judge(r, now)
-		r.waited, r.started = now-r.at, true
+	for i := range f.open {
+		if r := &f.open[i]; r.job == e.job.ID && r.started == 0 {
+			r.started = now
+		}
 	}
-	e.predictions = nil
 }
 
 // forget deletes the predictions for a gang that leaves the Queue before it started, because its
 // full wait is unknown.
 func (f *forecasts) forget(e *entry) {
-	if len(e.predictions) == 0 {
-		return
-	}
-	oldestFirst := slices.Concat(f.waits[f.next:], f.waits[:f.next])
-	f.waits = slices.DeleteFunc(oldestFirst, func(r *prediction) bool { return slices.Contains(e.predictions, r) })
-	f.next, e.predictions = 0, nil
+	f.open = slices.DeleteFunc(f.open, func(r prediction) bool { return r.job == e.job.ID && r.started == 0 })
 }
 
-// remember stores a prediction. If maxWaits predictions are already stored, the new prediction
-// replaces the oldest one.
-func (f *forecasts) remember(r *prediction) {
-	if len(f.waits) < maxWaits {
-		f.waits = append(f.waits, r)
-		return
-	}
-	f.waits[f.next] = r
-	f.next = (f.next + 1) % maxWaits
-}
-
-// so returns how long the gang waited after the prediction. If the gang still waits, the result is
-// twice the wait so far.
-func (r *prediction) so(now time.Duration) time.Duration {
-	if r.started {
-		return r.waited
-	}
-	return 2 * (now - r.at)
-}
-
-// judge widens or narrows later ranges, depending on whether the gang started within the range. If
-// a range has no lower end, twice as many misses are allowed at the upper end.
-func (f *forecasts) judge(r *prediction, now time.Duration) {
-	if !r.known || r.judged {
-		return
-	}
-	r.judged = true
-	most := 2 * rangeMisses
-	if r.low {
-		most = rangeMisses
-		f.from = adapt(f.from, now < r.from, most)
-	}
-	f.until = adapt(f.until, now > r.to, most)
-}
-
-// adapt returns the new widening, given the old one. After a miss, adapt adds rangeStep × (1 -
-// most). After a hit, adapt subtracts rangeStep × most.
-func adapt(wider float64, missed bool, most float64) float64 {
-	step := -rangeStep * most
-	if missed {
-		step = rangeStep * (1 - most)
-	}
-	return min(mostWider, max(-mostWider, wider+step))
-}
-
-// length contains the length of a stored wait, in seconds, and the index of this wait.
-type length struct {
-	secs float64
-	wait int
-}
-
-// byLength returns the lengths of the stored waits, shortest first. If fewer than fewestWaits waits
-// are stored, or if fewer than fewestStarts of them have ended in a start, byLength returns none.
-func (f *forecasts) byLength(now time.Duration) []length {
-	ls, started := make([]length, len(f.waits)), 0
-	for i, w := range f.waits {
-		ls[i] = length{w.so(now).Seconds(), i}
-		if w.started {
-			started++
+// check changes the factors for later ranges. It checks each end of a range when this end has passed.
+// If it checked a range as soon as the gang has started, short waits would count before long ones.
+func (f *forecasts) check(now time.Duration) {
+	for i := range f.open {
+		if r := &f.open[i]; now > r.from && !r.checked {
+			f.low, r.checked = adapt(f.low, r.started > 0 && r.started < r.from, -rangeStep), true
 		}
 	}
-	if len(f.waits) < fewestWaits || started < fewestStarts {
-		return nil
-	}
-	slices.SortFunc(ls, func(a, b length) int { return cmp.Compare(a.secs, b.secs) })
-	return ls
+	f.open = slices.DeleteFunc(f.open, func(r prediction) bool {
+		if now <= r.to {
+			return false
+		}
+		f.high = adapt(f.high, r.started == 0 || r.started > r.to, rangeStep)
+		f.checks++
+		return true
+	})
 }
 
-// predictStart returns the range in which eight of ten gangs that are similar to this waiting gang
-// start. The range is unknown if `waits` is empty. `ahead` is the number of GPUs that gangs ahead
-// request. The range spans from the first to the ninth decile of the other gangs' stored waits,
-// weighted by likeness. The range begins no earlier than `soonest`, the time when enough GPUs
-// become free. Both ends are then moved by the factors that were learned from earlier ranges.
-func (f *forecasts) predictStart(now time.Duration, e *entry, ahead int, soonest time.Duration, waits []length) prediction {
-	r := prediction{waitFeatures: alike(now, e, ahead), at: now}
-	if len(waits) == 0 {
-		return r
-	}
-	var weights [maxWaits]float64
-	sum := 0.0
-	for i, w := range f.waits {
-		if !slices.Contains(e.predictions, w) { // a gang's own wait tells nothing about its end
-			weights[i] = r.likeness(w.waitFeatures)
-			sum += weights[i]
-		}
-	}
-	quantile := func(part float64) float64 {
-		below := 0.0
-		for _, l := range waits {
-			if below += weights[l.wait]; below >= part*sum {
-				return l.secs
-			}
-		}
-		return waits[len(waits)-1].secs
-	}
-	least := (soonest - now).Seconds()
-	from := max(quantile(rangeMisses), least) * math.Exp(-f.from)
-	to := max(from, max(quantile(1-rangeMisses), least, leastRange.Seconds())*math.Exp(f.until))
-	r.from, r.to, r.low, r.known = now+seconds(from), now+seconds(to), from >= 1, true
-	return r
-}
-
-// checkForecast predicts the start of one waiting gang in every checkEvery-th pass, to learn from
-// the outcome. The number of the pass selects the gang, so that all parts of the queue are selected
-// equally often.
+// checkForecast predicts the start of one waiting gang, to learn from the outcome. The number of the
+// pass selects the gang, so that all parts of the queue are selected equally often.
 func (p *pass) checkForecast() {
 	n := len(p.ages.es) + len(p.overdue.es)
-	if n == 0 || p.passes%checkEvery != 0 {
+	every := uint64(checkEvery + (n+len(p.running))/50)
+	if n == 0 || p.passes%every != 0 {
 		return
 	}
 	// The fractional parts of the first n multiples of the golden ratio are spread evenly over 0…1,
 	// for every n.
-	_, part := math.Modf(float64(p.passes/checkEvery) * math.Phi)
-	n = int(part * float64(n))
-	for _, b := range p.live {
-		if n >= len(b.es) {
-			n -= len(b.es)
-			continue
-		}
-		e := b.es[n].e
-		for _, r := range e.predictions {
-			if p.now > r.to {
-				p.forecasts.judge(r, p.now)
-			}
-		}
-		if len(e.predictions) < maxChecks {
-			r := p.forecasts.predictStart(p.now, e, p.ahead(e), p.soonest(e), p.forecasts.byLength(p.now))
-			e.predictions = append(e.predictions, &r)
-			p.forecasts.remember(&r)
-		}
-		return
+	_, part := math.Modf(float64(p.passes/every) * math.Phi)
+	queue := p.byKey()
+	at := int(part * float64(n))
+	e := queue[at]
+	p.forecasts.check(p.now)
+	l := p.newLine(true)
+	for _, ahead := range queue[:at] {
+		l.start(ahead)
+	}
+	if first, estimate, ok := l.start(e); ok {
+		r := p.forecasts.rangeOf(p.now, estimate, first)
+		r.job = e.job.ID
+		p.forecasts.open = append(p.forecasts.open[max(0, len(p.forecasts.open)-maxOpen+1):], r)
 	}
 }
 
@@ -250,22 +144,363 @@ func (bk *book) byKey() []*entry {
 	return slices.SortedFunc(bk.all(), func(a, b *entry) int { return a.key.compare(b.key) })
 }
 
-// aheadOfAll returns [book.ahead] of each waiting gang.
-func (bk *book) aheadOfAll() map[*entry]int {
-	ahead, n := map[*entry]int{}, 0
-	for _, e := range bk.byKey() {
-		ahead[e] = n
-		n += e.gpus
+// expect sets From and To of ws: the range in which each gang of the queue is expected to start. Some
+// gangs have no expected start: those that could start only after a service or a running gang of
+// unknown run time has ended, and those behind a gang of unknown run time. Run times count as known
+// once the Queue has learned enough from starts. A gang for which other gangs are being stopped or
+// shrunk has no expected start either: it starts once their members have ended, which takes little
+// time.
+func (p *asker) expect(queue []*entry, ws []Wait) {
+	l := p.newLine(p.forecasts.checks >= enoughStarts)
+	for i, e := range queue {
+		if e.state != waiting || e.claim != nil {
+			continue
+		}
+		w := &ws[i]
+		if first, estimate, ok := l.start(e); ok && w.Reason != reason.Services && !w.spares {
+			if w.Reason == reason.InWindow {
+				first, estimate = max(first, w.Until), max(estimate, w.Until)
+			}
+			r := p.forecasts.rangeOf(p.now, estimate, first)
+			w.From, w.To = r.from, r.to
+		}
 	}
-	return ahead
 }
 
-// ahead returns the number of GPUs that the gangs ahead of e in the queue request. Turns of overdue
-// gangs are ignored.
-func (bk *book) ahead(e *entry) int {
-	n := 0
-	for _, b := range bk.live {
-		n += b.ahead(e.key)
+// line estimates when waiting gangs start, one after the other.
+type line struct {
+	p           *planner
+	guess       bool // whether run times may be guessed
+	early, ends []ending
+	ofKind      map[*fitKind]*supply // GPUs, if running gangs end early, for gangs of a kind
+	inOrder     map[string]*supply   // GPUs, by the GPUs that gangs can use
+	underLimit  map[limit]*supply
+	openings    map[opening]time.Duration
+	unknown     bool       // the run time of a gang ahead is unknown
+	last        prediction // under strict order: the first end that the gang ahead needs, and its estimate
+}
+
+// limit is a limit, and whether the running gangs end early.
+type limit struct {
+	ceiling
+	early bool
+}
+
+// opening is a gang's kind, and whether the running gangs end early.
+type opening struct {
+	kind  *fitKind
+	early bool
+}
+
+// ceiling identifies one of these limits: the GPUs of a tenant, the GPUs or jobs of one user of a
+// tenant, or the jobs of an array that run at a time.
+type ceiling struct {
+	tenant *tenant // nil for an array
+	user   string  // "": the limit of the tenant itself
+	jobs   bool    // the limit counts jobs, not GPUs
+	array  string
+}
+
+// ceilings returns the limits that a gang counts towards, and the unused part of each limit. The
+// unused part is negative if the limit is exceeded.
+func (ts *tenancy) ceilings(e *entry) map[ceiling]float64 {
+	left, user := map[ceiling]float64{}, ShownUser(e.job.User)
+	for t := e.of.tenant; t != nil; t = t.parent {
+		if most, ok := t.limit(); ok {
+			left[ceiling{tenant: t}] = float64(most) - t.gpus - t.promised
+		}
+		if most := t.MaxGPUsPerUser; most > 0 {
+			left[ceiling{tenant: t, user: user}] = float64(most) - t.users[user].GPUs
+		}
+		if most := t.MaxJobsPerUser; most > 0 {
+			left[ceiling{tenant: t, user: user, jobs: true}] = float64(most - t.users[user].Jobs)
+		}
+	}
+	if a := e.job.array(); a != "" {
+		left[ceiling{array: a}] = float64(e.job.ArrayParallel - ts.arrays[a])
+	}
+	return left
+}
+
+// counts returns the amount by which a gang with this many GPUs counts towards the limit: the
+// number of GPUs or, for a limit of jobs, 1.
+func (b ceiling) counts(gpus float64) float64 {
+	if b.tenant == nil || b.jobs {
+		return 1
+	}
+	return gpus
+}
+
+// supply is what is free of the GPUs or of a limit, and the parts that gangs are expected to free
+// when they end.
+type supply struct {
+	left float64
+	now  time.Duration // latest time that opens has returned, or the start of the last gang
+	ends []comeback    // soonest first
+}
+
+// comeback is the part that a gang frees when it ends.
+type comeback struct {
+	at   time.Duration
+	much float64
+}
+
+// back adds a part that a gang will free.
+func (s *supply) back(c comeback) {
+	i, _ := slices.BinarySearchFunc(s.ends, c, comeback.compare)
+	s.ends = slices.Insert(s.ends, i, c)
+}
+
+func (c comeback) compare(o comeback) int {
+	return cmp.Or(cmp.Compare(c.at, o.at), cmp.Compare(c.much, o.much))
+}
+
+// opens returns the first time at which at least `much` is free. ok is false if that time is
+// unknown. Callers must call opens in the order of the queue.
+func (s *supply) opens(much float64) (at time.Duration, ok bool) {
+	const rounding = 1e-9 // more than the rounding errors of sums of parts of GPUs
+	for len(s.ends) > 0 && (s.ends[0].at <= s.now || s.left+rounding < much) {
+		s.now = max(s.now, s.ends[0].at)
+		s.left += s.ends[0].much
+		s.ends = s.ends[1:]
+	}
+	return s.now, s.left+rounding >= much
+}
+
+func (p *planner) newLine(guess bool) *line {
+	return &line{p: p, guess: guess, early: p.expectedEnds(true, guess), ends: p.expectedEnds(false, guess),
+		ofKind: map[*fitKind]*supply{}, inOrder: map[string]*supply{}, underLimit: map[limit]*supply{}, openings: map[opening]time.Duration{}}
+}
+
+// start estimates when a waiting gang starts, and returns the first end that the gang needs. ok is
+// false if the start is unknown. Callers must call start in the order of the queue.
+func (l *line) start(e *entry) (first, estimate time.Duration, ok bool) {
+	p := l.p
+	if e.state != waiting || e.claim != nil || e.tooLarge() != nil || !p.possible(e) {
+		return 0, 0, false
+	}
+	least, known := p.least(e, p.now)
+	if p.overQuota(e) {
+		first, ok = l.book(l.limits(e, true), p.now, least)
+		estimate, okLate := l.book(l.limits(e, false), p.now, e.expect)
+		return first, estimate, ok && okLate
+	}
+	if l.unknown {
+		return 0, 0, false
+	}
+	l.unknown = !l.guess && !known && !e.job.Endless
+	opens, fits := l.opening(e, true)
+	opensLate, fitsLate := l.opening(e, false)
+	if !fits || !fitsLate {
+		l.unknown = !l.guess
+		return 0, 0, false
+	}
+	if p.barring(e) != nil || e.job.Gang.Sharing != nil || e.job.Endless {
+		return opens, opensLate, true
+	}
+	// A gang needs the ends of the gangs ahead of its kind, but it may pass others.
+	kind := p.kindOf(e)
+	if l.ofKind[kind] == nil {
+		l.ofKind[kind] = l.gpus(e, l.early)
+	}
+	lane := ""
+	if p.picky(e) {
+		lane = usableBy(e.job.Gang)
+	}
+	if l.inOrder[lane] == nil {
+		l.inOrder[lane] = l.gpus(e, l.ends)
+	}
+	needs := float64(e.gpus)
+	first, ok = l.book(map[*supply]float64{l.ofKind[kind]: needs}, opens, least)
+	estimate, okLate := l.book(map[*supply]float64{l.inOrder[lane]: needs}, opensLate, e.expect)
+	if p.opt.Backfill == BackfillNone {
+		first, estimate = max(first, l.last.from), max(estimate, l.last.to)
+		l.last = prediction{from: first, to: estimate}
+	}
+	return first, estimate, ok && okLate
+}
+
+// book returns the first time, not before `at`, when all that the gang needs is free, and books it
+// for the time that the gang runs. ok is false if there is no such time.
+func (l *line) book(needs map[*supply]float64, at, run time.Duration) (_ time.Duration, ok bool) {
+	ok = true
+	for s, much := range needs {
+		opens, is := s.opens(much)
+		at, ok = max(at, opens), ok && is
+	}
+	if !ok {
+		return 0, false
+	}
+	for s, much := range needs {
+		s.now, s.left = at, s.left-much
+		s.back(comeback{later(at, run), much})
+	}
+	return at, true
+}
+
+// usableBy names the GPUs that a gang can use.
+func usableBy(g pal.Gang) string {
+	g.MemberSets = slices.Clone(g.MemberSets)
+	for i := range g.MemberSets {
+		g.MemberSets[i].Members, g.MemberSets[i].GPUs, g.MemberSets[i].Need = 1, 1, pal.Resources{}
+	}
+	return memberSets(g)
+}
+
+// gpus returns the supply of GPUs that the gang can use.
+func (l *line) gpus(e *entry, ends []ending) *supply {
+	p := l.p
+	s := &supply{left: float64(p.c.FreeGPUs()), now: p.now}
+	if p.picky(e) {
+		s.left = float64(pal.FreeFor(p.c, e.job.Gang))
+	}
+	for _, v := range ends {
+		s.ends = append(s.ends, comeback{v.at, float64(p.usable(e, v))})
+	}
+	return s
+}
+
+// limits returns the supplies of the limits that a gang counts towards, and how much the gang needs
+// of each.
+func (l *line) limits(e *entry, early bool) map[*supply]float64 {
+	needs := map[*supply]float64{}
+	ends := l.ends
+	if early {
+		ends = l.early
+	}
+	for b, left := range l.p.ceilings(e) {
+		k := limit{b, early}
+		if l.underLimit[k] == nil {
+			s := &supply{left: left, now: l.p.now}
+			for _, v := range ends {
+				if _, counts := l.p.ceilings(v.entry)[b]; counts {
+					s.ends = append(s.ends, comeback{v.at, b.counts(v.counted)})
+				}
+			}
+			l.underLimit[k] = s
+		}
+		needs[l.underLimit[k]] = b.counts(e.amount(e.least()))
+	}
+	return needs
+}
+
+// opening returns when the gang fits if no other waiting gang starts. With `early`, the running gangs
+// end as early as they can.
+func (l *line) opening(e *entry, early bool) (at time.Duration, ok bool) {
+	defer l.p.withoutWindows()()
+	k := opening{l.p.kindOf(e), early}
+	at, ok = l.openings[k]
+	if !ok {
+		ends := l.ends
+		if early {
+			ends = l.early
+		}
+		at = math.MaxInt64
+		if n, fits := l.p.fitsAfter(e, ends); fits {
+			at = l.p.now
+			if n > 0 {
+				at = ends[n-1].at
+			}
+		}
+		l.openings[k] = at
+	}
+	return at, at < math.MaxInt64
+}
+
+// fitsAfter returns the smallest number n for which the gang fits after the first n of the given
+// ends. ok is false if the gang does not fit even after all ends.
+func (p *planner) fitsAfter(e *entry, ends []ending) (n int, ok bool) {
+	var gone []func()
+	defer func() { undoAll(gone) }()
+	fits := func(n int) bool {
+		for len(gone) < n {
+			gone = append(gone, p.leave(ends[len(gone)]))
+		}
+		undoAll(gone[n:])
+		gone = gone[:n]
+		_, ok := p.place(e)
+		return ok
+	}
+	if fits(0) {
+		return 0, true
+	}
+	low, high := 0, 1
+	for ; high < len(ends) && !fits(high); high *= 2 {
+		low = high
+	}
+	if high = min(high, len(ends)); low == high || !fits(high) {
+		return 0, false
+	}
+	return low + 1 + sort.Search(high-low-1, func(i int) bool { return fits(low + 1 + i) }), true
+}
+
+// picky reports whether the gang needs certain GPUs, and not only enough free GPUs. A gang is picky
+// if it shares GPUs, or cannot use every GPU of the cluster.
+func (p *finder) picky(e *entry) bool {
+	return e.job.Gang.Sharing != nil || p.kindOf(e).picky.of(func() bool {
+		return slices.ContainsFunc(e.job.Gang.MemberSets, func(s pal.MemberSet) bool { return slices.Contains(s.Eligible, false) })
+	})
+}
+
+// usable returns how many of the GPUs that become free the gang can use.
+func (p *planner) usable(e *entry, v ending) (n int) {
+	if v.marked != nil || !p.picky(e) {
+		return len(v.frees())
+	}
+	for _, m := range v.placement.Members {
+		if e.job.Gang.MayUse(m.Group) {
+			n += len(m.GPUs)
+		}
 	}
 	return n
+}
+
+// expectedEnds returns the expected ends of the running gangs, and of the gangs with claims, the
+// earliest first. With `early`, gangs end at the start of the range predicted for their ends, gangs
+// that can be stopped end now, and elastic gangs give back members. Services are omitted, and unless
+// `guess` is set, also gangs whose run time is unknown. Members that are being stopped end now.
+func (p *planner) expectedEnds(early, guess bool) (ends []ending) {
+	run := func(e *entry) (left time.Duration, ok bool) {
+		left, ok = p.least(e, p.now)
+		if !early {
+			left = p.remaining(e, p.now)
+		}
+		return left, (guess || ok) && !e.job.Endless
+	}
+	promised := map[int]bool{}
+	for _, c := range p.Queue.claims {
+		gpus := c.placement.GPUs()
+		maps.Copy(promised, setOf(gpus))
+		if left, ok := run(c.by); ok && len(gpus) > 0 {
+			ends = append(ends, ending{entry: c.by, at: later(p.now, left), marked: gpus})
+		}
+	}
+	for _, e := range p.pending {
+		if left, ok := run(e); ok && e.state == starting {
+			ends = append(ends, ending{entry: e, at: later(p.now, left)})
+		}
+	}
+	for _, e := range p.running {
+		n := len(e.placement.Members)
+		stays, at := n, p.now
+		switch {
+		case e.state == stopping:
+			stays = len(e.target.Members)
+		case early && p.stoppable(e):
+			stays = 0
+		case e.hasLent():
+			stays, at = e.job.Least, max(p.now, e.safeUntil)
+		}
+		rest := e
+		if stays < n {
+			gone := slices.DeleteFunc(e.with(stays, n).placement.GPUs(), func(u int) bool { return promised[u] })
+			ends = append(ends, ending{entry: e, at: at, marked: gone})
+			rest = e.with(0, stays)
+		}
+		if left, ok := run(e); ok && stays > 0 {
+			ends = append(ends, ending{entry: rest, at: e.endsAt(p.now, left)})
+		}
+	}
+	sortEndings(ends)
+	return ends
 }

@@ -73,7 +73,6 @@ type entry struct {
 	stayed       uint64        // Queue.version when it was last considered for a move
 	runPos       int           // in runners.running
 	settled      bool          // see Queue.Settled
-	predictions  []*prediction // predictions of its start that are still to be checked
 	rated        bool          // it is in Queue.levels, and the next three fields are valid
 	level        *level        // nil: not computed yet
 	levelDue     time.Duration // when its level must be computed again
@@ -139,7 +138,7 @@ func New(o Options) (*Queue, error) {
 	}
 	return &Queue{opt: &o, entries: map[string]*entry{}, foresight: newForesight(&o), book: newBook(), tenancy: newTenancy(&o),
 		gangKinds: gangKinds{opt: &o, kinds: map[signature]*fitKind{}}, levels: newLevels(), account: account{share: o.OverdueShare},
-		forecasts: forecasts{from: firstWider, until: firstWider}, version: 1}, nil
+		forecasts: forecasts{low: -firstFactor, high: firstFactor}, version: 1}, nil
 }
 
 // Submit adds a waiting job to the Queue. The job's wait begins now or, if the job has never run,

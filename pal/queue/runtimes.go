@@ -46,6 +46,7 @@ type runTimes struct {
 	tenant  string
 	samples []sample                     // oldest first
 	median  time.Duration                // of the samples' work
+	least   time.Duration                // the first decile of the samples' work
 	fresh   map[newGang]foreseen         // predictions for gangs that have not run yet
 	last    int64                        // value of foresight.lessons when the latest run was added
 	speeds  pal.Speeds                   // used to compute the samples' work; see [foresight.rate]
@@ -56,7 +57,7 @@ type runTimes struct {
 func (h *runTimes) set(samples []sample) {
 	h.samples, h.fresh, h.byModel = samples, nil, nil
 	byWork := slices.SortedFunc(slices.Values(samples), func(a, b sample) int { return cmp.Compare(a.work, b.work) })
-	h.median = byWork[(len(byWork)-1)/2].work
+	h.median, h.least = byWork[(len(byWork)-1)/2].work, byWork[(len(byWork)-1)/10].work
 }
 
 // near returns the number of the stored run that was submitted nearest to a gang, plus the distance

@@ -64,9 +64,8 @@ type Wait struct {
 	Stopping  []string `json:"stopping,omitempty"`  // gangs that are being stopped for this one
 	Shrinking []string `json:"shrinking,omitempty"` // elastic gangs that give members back for this one
 	// From and To are the range in which the gang is expected to start, since the caller's epoch.
-	// Eight of ten gangs should start in their range. Both are 0 if the range is unknown. For
-	// example, too few gangs have waited so far, and the run time of a running gang or of a gang
-	// ahead is unknown.
+	// Eight of ten gangs should start in their range. Both are 0 if the range is unknown, for example
+	// because the run time of a gang ahead is unknown and few gangs have started so far.
 	From, To time.Duration `json:"-"`
 	// Until is set for reason.Locality and reason.InWindow. For reason.Locality, Until is the time
 	// at which the gang stops waiting for better GPUs. For reason.InWindow, Until is the end of the

@@ -99,7 +99,7 @@ func TestReasonsAreOfItsOwnModel(t *testing.T) {
 		if got := fmt.Sprintf("%s|%s", ws[0], ws[1]); got != want {
 			t.Errorf("%s: %s", backfill, got)
 		}
-		if backfill == BackfillNone && (ws[0].From < time.Hour || ws[1].From < ws[0].From || ws[1].To < ws[0].To) {
+		if backfill == BackfillNone && (ws[0].From < 30*time.Minute || ws[1].From < ws[0].From || ws[1].To < ws[0].To) {
 			t.Errorf("the head is expected from %s to %s, the one behind it from %s to %s", ws[0].From, ws[0].To, ws[1].From, ws[1].To)
 		}
 	}
