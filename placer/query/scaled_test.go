@@ -256,7 +256,7 @@ func TestSubmittedBeforeItStarted(t *testing.T) {
 			w.T.Fatal(err)
 		}
 		w.RunFor(10 * time.Second)
-		for name, state := range map[string]gang.State{"gang": gang.Resubmitted, "native": gang.Native} {
+		for name, state := range map[string]palapi.State{"gang": palapi.Resubmitted, "native": palapi.Native} {
 			if j := shown(w, name); j.State != state || j.Submitted.After(j.Started) || j.Submitted.Before(began) {
 				w.T.Errorf("%s, %s: submitted at %v, started at %v", name, j.State, j.Submitted, j.Started)
 			}
