@@ -21,6 +21,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/accounting"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 )
 
 // The agent in the pictures has run for seconds, so the month before is invented. All of it follows
@@ -43,7 +44,7 @@ var kinds = []kind{
 
 // invented is a run, with its allocations.
 type invented struct {
-	accounting.Run
+	palapi.Run
 	kind
 	allocs []accounting.Alloc
 }
@@ -97,7 +98,7 @@ func submitted(r *rand.Rand, at time.Time) *invented {
 	}
 	k := all[r.IntN(len(all))]
 	at = at.Add(time.Duration(r.IntN(600)) * time.Second)
-	return &invented{kind: k, Run: accounting.Run{Namespace: "default", Job: k.name, User: k.user, Class: k.class, Model: "NVIDIA H200", GPUs: k.members * k.gpus,
+	return &invented{kind: k, Run: palapi.Run{Namespace: "default", Job: k.name, User: k.user, Class: k.class, Model: "NVIDIA H200", GPUs: k.members * k.gpus,
 		MemberGPUs: k.gpus, Preemptible: k.user == "bob", Submitted: at, Family: k.name}}
 }
 
@@ -189,8 +190,8 @@ type past struct {
 	now        time.Time
 	runs       []*invented
 	allocated  int // GPUs allocated now
-	waits      []accounting.Run
-	runsAtOnce []accounting.Run
+	waits      []palapi.Run
+	runsAtOnce []palapi.Run
 }
 
 const pictured = 55 * time.Minute
@@ -199,7 +200,7 @@ func newPast(t *testing.T, w *world, from time.Time, runs []*invented) *past {
 	now := time.Now()
 	p := &past{t: t, w: w, from: from, to: now, now: now, runs: runs}
 	var gpus []struct{ State string }
-	var all []accounting.Run
+	var all []palapi.Run
 	p.read("/v1/gpus", &gpus)
 	p.read("/v1/runs?limit=50", &all)
 	for _, g := range gpus {
@@ -299,7 +300,7 @@ func (p *past) samples() (all []map[string]any) {
 	for m := 24*60 - 1; m >= 1; m-- {
 		at := p.now.Add(-time.Duration(m) * time.Minute)
 		on, waiting, requested, running, placed, chosen, packed := 0, 0, 0, 0, 0, 0.0, 0.0
-		add := func(r accounting.Run, start, end time.Time) {
+		add := func(r palapi.Run, start, end time.Time) {
 			switch {
 			case at.Before(r.Submitted) || !at.Before(end):
 				return
