@@ -131,7 +131,7 @@ func (w *invented) placed(r *rand.Rand, at, last time.Time, taken map[string]tim
 	if w.Started.Before(at) {
 		w.Started = at.Add(time.Duration(r.IntN(300)) * time.Second)
 	}
-	w.Whole, w.Waited, w.State = w.Started.Add(8*time.Second), palapi.Seconds(w.Started.Sub(w.Submitted)), accounting.Complete
+	w.Whole, w.Waited, w.State = w.Started.Add(8*time.Second), palapi.Seconds(w.Started.Sub(w.Submitted)), palapi.Complete
 	w.Ended = w.Started.Add(time.Duration(w.hours * (0.75 + 0.5*r.Float64()) * float64(time.Hour)))
 	switch r.IntN(28) {
 	case 0:
