@@ -131,13 +131,13 @@ func (w *invented) placed(r *rand.Rand, at, last time.Time, taken map[string]tim
 	if w.Started.Before(at) {
 		w.Started = at.Add(time.Duration(r.IntN(300)) * time.Second)
 	}
-	w.Whole, w.Waited, w.State = w.Started.Add(8*time.Second), palapi.Seconds(w.Started.Sub(w.Submitted)), palapi.Complete
+	w.Whole, w.Waited, w.State = w.Started.Add(8*time.Second), palapi.Seconds(w.Started.Sub(w.Submitted)), palapi.RunComplete
 	w.Ended = w.Started.Add(time.Duration(w.hours * (0.75 + 0.5*r.Float64()) * float64(time.Hour)))
 	switch r.IntN(28) {
 	case 0:
-		w.State, w.Reason, w.Ended = accounting.Failed, `given up after 3 tries: task "work" ended with exit code 1; fix the job and run it again`, w.Started.Add(w.Ended.Sub(w.Started)/9)
+		w.State, w.Reason, w.Ended = palapi.RunFailed, `given up after 3 tries: task "work" ended with exit code 1; fix the job and run it again`, w.Started.Add(w.Ended.Sub(w.Started)/9)
 	case 1:
-		w.State, w.Reason = accounting.Stopped, "stopped by its author"
+		w.State, w.Reason = palapi.RunStopped, "stopped by its author"
 	case 2, 3:
 		if w.Preemptible {
 			w.Stops = queue.Stops{Stops: 1, LostGPUSeconds: float64(w.Run.GPUs) * 240}
@@ -148,7 +148,7 @@ func (w *invented) placed(r *rand.Rand, at, last time.Time, taken map[string]tim
 	if w.Ended.After(last) {
 		w.Ended = last.Add(time.Duration(r.IntN(100)) * time.Second)
 	}
-	status := map[accounting.State]string{accounting.Failed: "failed"}[w.State]
+	status := map[palapi.RunState]string{palapi.RunFailed: "failed"}[w.State]
 	for n, gpus := range on {
 		for _, id := range gpus {
 			taken[id] = w.Ended.Add(time.Minute)
@@ -210,9 +210,9 @@ func newPast(t *testing.T, w *world, from time.Time, runs []*invented) *past {
 	}
 	for _, r := range all {
 		switch {
-		case r.State == accounting.Running:
+		case r.State == palapi.RunRunning:
 			p.runsAtOnce = append(p.runsAtOnce, r)
-		case r.State == accounting.Pending && r.GPUs > 16:
+		case r.State == palapi.RunPending && r.GPUs > 16:
 			p.waits = append(p.waits, r)
 		}
 	}
