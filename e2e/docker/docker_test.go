@@ -37,7 +37,7 @@ func TestDocker(t *testing.T) {
 // testShell: a session in a container whose image has its own entry point. It gets the GPUs of its
 // job, reads standard input, returns the exit code, and ends its job.
 func testShell(t *testing.T, b *bed) {
-	cmd := b.Command(t.Context(), "nomad-pal", "shell", "-job", "session", "-image", vllm, "-gpus", "2", "-memory", "64", "--",
+	cmd := b.Command(t.Context(), "nomad-pal", "shell", "-job", "session", "-image", vllm, "-gpus", "2", "-var", "memory=64", "--",
 		"bash", "-c", `echo "on $NVIDIA_VISIBLE_DEVICES"; read -r line; echo "$line"; exit 7`)
 	cmd.Env = append(cmd.Env, "NOMAD_PAL_ADDR="+b.placer.URL())
 	var out, said bytes.Buffer

@@ -162,21 +162,6 @@ func (b *bucket) after(k key, long time.Duration) *entry {
 	return first.e
 }
 
-// ahead returns the number of GPUs that the bucket's gangs ahead of the key k request. For elastic
-// gangs, the current size counts.
-func (b *bucket) ahead(k key) (gpus int) {
-	for i := range b.es {
-		switch p := &b.es[i]; {
-		case p.key.compare(k) >= 0:
-		case b.sig.least > 0:
-			gpus += p.e.gpus
-		default:
-			gpus += b.gpus
-		}
-	}
-	return gpus
-}
-
 // attempt records the conditions under which a gang of a bucket did not fit. On an exclusive
 // cluster ([Options.Exclusive]), the gang does not fit as long as these conditions last.
 type attempt struct {

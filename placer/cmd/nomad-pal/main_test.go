@@ -68,4 +68,8 @@ func TestInterrupted(t *testing.T) {
 	}()
 	const stays = "Interrupted. The job stays registered: see nomad-pal explain train\n"
 	interrupted(stays, waits, "run", c.job("default", "train", 4))
+	for len(reached) > 0 {
+		<-reached
+	}
+	interrupted(stays, reached, "run", "-pal-address="+hangs.URL, c.job("default", "train", 4)) // before the agent answers
 }

@@ -176,7 +176,11 @@ func detached(b *base, client *nomad.Client, job *api.Job, runs bool, resp *api.
 // watch prints what happens to a registered job, as an agent reports it. If no agent answers, watch
 // prints this fact, and the result of the registration.
 func watch(b *base, client *nomad.Client, job *api.Job, resp *api.JobRegisterResponse) int {
+	k := cluster.KeyOf(job)
 	a, err := b.ask()
+	if b.ctx.Err() != nil {
+		return interruptedAfterRun(b, k)
+	}
 	if lacksAgent(err) {
 		code, _ := registered(b, client, job, resp)
 		b.complain("Note: cannot find out where the job is placed or what the job waits for: " + err.Error())
@@ -188,7 +192,7 @@ func watch(b *base, client *nomad.Client, job *api.Job, resp *api.JobRegisterRes
 	if err != nil {
 		return b.fail(err)
 	}
-	return watchJob(b, a, cluster.KeyOf(job))
+	return watchJob(b, a, k)
 }
 
 // printJob prints the JSON of the job that run would send to Nomad.
@@ -315,14 +319,23 @@ func servesChildren(b *base, job *api.Job) (children, known bool) {
 	return err == nil && e.State != palapi.Rejected, err == nil
 }
 
+// interruptedAfterRun tells that the job is registered, and returns the exit code.
+func interruptedAfterRun(b *base, k cluster.JobKey) int {
+	b.complain("Interrupted. The job stays registered: see " + palapi.ExplainCommand(k.Namespace, k.ID))
+	return exitInterrupted
+}
+
 // watchJob follows the job until all members run, or the job ends or cannot start, and prints the
 // job's explanation.
 func watchJob(b *base, a *answers, k cluster.JobKey) int {
 	e, idle, err := b.awaitStart(a, k)
 	switch {
 	case b.ctx.Err() != nil:
-		b.complain("Interrupted. The job stays registered: see " + palapi.ExplainCommand(k.Namespace, k.ID))
-		return map[bool]int{true: exitNoPlacer, false: exitInterrupted}[idle]
+		code := interruptedAfterRun(b, k)
+		if idle {
+			code = exitNoPlacer
+		}
+		return code
 	case err != nil:
 		return b.fail(err)
 	}
