@@ -35,6 +35,13 @@ namespace "default" {
   }
 }
 
+# Jobs that mount host volumes. When the agent registers such a job, Nomad asks for the agent's
+# right to the volume, too. CSI volumes need "csi-mount-volume" in the blocks above, and
+# plugin { policy = "read" }.
+host_volume "*" {
+  capabilities = ["mount-readwrite"]
+}
+
 # To read the nodes' GPUs and their attributes.
 node {
   policy = "read"

@@ -20,6 +20,11 @@ namespace "research" {
   ]
 }
 
+# The host volume of docs/tasks/first-gang.md.
+host_volume "shared" {
+  capabilities = ["mount-readwrite"]
+}
+
 # The agent's variables are in this namespace.
 namespace "default" {
   variables {
