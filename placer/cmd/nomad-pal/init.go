@@ -139,7 +139,7 @@ func (s *site) steps(dir string) []string {
 		token = fmt.Sprintf("NOMAD_TOKEN=$(cat %s) ", path("agent.token"))
 	}
 	return append(tokens,
-		fmt.Sprintf("Install the device plugin: on each client with GPUs, copy nomad-device-pal into the plugin_dir, add %s to the configuration%s, and restart Nomad", path("plugin.hcl"), copied),
+		fmt.Sprintf("To measure GPUs and watch their health, you can install the device plugin: on each client with GPUs, copy nomad-device-pal into the plugin_dir, add %s to the configuration%s, and restart Nomad", path("plugin.hcl"), copied),
 		"Start the agent: nomad-pal agent -config "+path("agent.hcl"),
 		fmt.Sprintf("Check everything: %snomad-pal doctor -config %s", token, path("agent.hcl")),
 		"Run a first gang: nomad-pal run "+path("example.nomad.hcl"))
