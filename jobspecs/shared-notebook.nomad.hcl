@@ -3,6 +3,10 @@
 job "shared-notebook" {
   type = "service"
 
+  meta {
+    pal_class = "D" # mostly idle: may share a GPU with jobs of every class
+  }
+
   group "notebook" {
     network {
       port "http" {}
