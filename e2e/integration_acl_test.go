@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/hashicorp/nomad/api"
+	"github.com/hashicorp/nomad/jobspec2"
 
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
@@ -91,6 +92,7 @@ func testShippedPolicies(t *testing.T, b *bed, agentToken, userToken string) {
 	testCommandsHide(t, b, user)
 	testAPIHides(t, b, agent, userToken)
 	testShellRights(t, b, user)
+	testHostVolumes(t, b, userToken, agentToken)
 	if _, _, err := b.API().Jobs().Deregister("mine.v2", true, &api.WriteOptions{Namespace: "research"}); err != nil {
 		t.Fatal(err)
 	}
@@ -112,6 +114,42 @@ func testShellRights(t *testing.T, b *bed, user []string) {
 	token := b.token("shell-user", strings.Replace(shipped, off, on, 1))
 	if out, code := b.palAs(b.envAs(token, "NOMAD_NAMESPACE=research"), session...); code != 0 || !strings.Contains(out, "in session") {
 		t.Errorf("with the right: exit code %d: %s", code, out)
+	}
+}
+
+// testHostVolumes: users and the agent, which registers their jobs again, may register jobs that mount
+// the host volume of the training jobs.
+func testHostVolumes(t *testing.T, b *bed, tokens ...string) {
+	job, err := jobspec2.Parse("job.hcl", strings.NewReader(`job "mounts" {
+  namespace = "research"
+  type      = "batch"
+  constraint {
+    attribute = "${meta.pal_gate}"
+    value     = "open"
+  }
+  group "g" {
+    volume "shared" {
+      type   = "host"
+      source = "shared"
+    }
+    task "t" {
+      driver = "raw_exec"
+      config {
+        command = "true"
+      }
+    }
+  }
+}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, token := range tokens {
+		if _, _, err := b.API().Jobs().Register(job, &api.WriteOptions{AuthToken: token}); err != nil {
+			t.Errorf("registering a job with a host volume: %v", err)
+		}
+	}
+	if _, _, err := b.API().Jobs().Deregister("mounts", true, &api.WriteOptions{Namespace: "research"}); err != nil {
+		t.Error(err)
 	}
 }
 
