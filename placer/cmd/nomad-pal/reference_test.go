@@ -37,10 +37,11 @@ func TestCommandReference(t *testing.T) {
 | exit code | means |
 |---|---|
 | 0 | The command has done its work. |
-| 1 | An error. From ` + "`plan`" + `, as from ` + "`nomad job plan`" + `: the job would start now. |
+| 1 | An error. But from ` + "`plan`" + `, as from ` + "`nomad job plan`" + `: the job would start now. |
 | 2 | The job can never start as it is written. |
 | 3 | No agent answers, or none is active. |
 | 130 | You interrupted the command. |
+| 255 | Only from ` + "`plan`" + `: an error. |
 
 | command | does | options |
 |---|---|---|
@@ -48,6 +49,7 @@ func TestCommandReference(t *testing.T) {
 	seen := map[string][]string{}
 	for _, name := range names() {
 		own := helpOf(t, name)
+		usage := usageOf(own)
 		var also []string
 		for _, title := range shared {
 			before, section, ok := strings.Cut(own, title+"\n")
@@ -62,7 +64,7 @@ func TestCommandReference(t *testing.T) {
 			own = before + "\n" + after
 			also = append(also, strings.ToLower(strings.TrimSuffix(title, " Options:")))
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", name, synopsis(name), strings.Join(append(options(own), also...), ", "))
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", usage, synopsis(name), strings.Join(append(options(own), also...), ", "))
 	}
 	b.WriteString("\nSeveral commands share these options:\n\n| | options |\n|---|---|\n")
 	for _, title := range shared {
@@ -80,6 +82,13 @@ func TestCommandReference(t *testing.T) {
 	if d := cmp.Diff(b.String(), string(got)); d != "" {
 		t.Errorf("the page differs from the commands' help; -rewrite-reference writes it (-commands +page):\n%s", d)
 	}
+}
+
+// usageOf returns a command and its arguments, as code in a table.
+func usageOf(help string) string {
+	usage, _, _ := strings.Cut(help, "\n\n")
+	usage = strings.TrimPrefix(strings.Join(strings.Fields(usage), " "), "Usage: nomad-pal ")
+	return strings.NewReplacer(" [options]", "", "|", `\|`).Replace(usage)
 }
 
 // options returns the options that a help text describes, as code.
