@@ -6,11 +6,16 @@ package main
 import (
 	"bytes"
 	"context"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -40,12 +45,12 @@ func TestInterrupted(t *testing.T) {
 		<-r.Context().Done()
 	}))
 	t.Cleanup(hangs.Close)
-	interrupted := func(want string, when <-chan struct{}, args ...string) {
+	interrupted := func(want string, out io.Writer, when <-chan struct{}, args ...string) {
 		t.Helper()
 		ctx, stop := context.WithCancel(t.Context())
-		var out, errs bytes.Buffer
+		var errs bytes.Buffer
 		code := make(chan int)
-		go func() { code <- run(ctx, args, streams{strings.NewReader(""), &out, &errs, false}) }()
+		go func() { code <- run(ctx, args, streams{strings.NewReader(""), out, &errs, false}) }()
 		<-when
 		stop()
 		if got := <-code; got != exitInterrupted || errs.String() != want {
@@ -53,7 +58,7 @@ func TestInterrupted(t *testing.T) {
 		}
 	}
 	for _, args := range []string{"queue", "cancel train", "hold train", "classify train"} {
-		interrupted("Interrupted.\n", reached, slices.Insert(strings.Fields(args), 1, "-address="+hangs.URL)...)
+		interrupted("Interrupted.\n", io.Discard, reached, slices.Insert(strings.Fields(args), 1, "-address="+hangs.URL)...)
 	}
 	c.agent("", atAnyPort)
 	for _, name := range []string{"fills", "more"} {
@@ -61,15 +66,47 @@ func TestInterrupted(t *testing.T) {
 			t.Fatal(code, out, said)
 		}
 	}
-	waits := make(chan struct{})
-	go func() {
-		c.until("the job waits", func() bool { _, out, _ := c.does("queue"); return strings.Contains(out, "train") })
-		close(waits)
-	}()
 	const stays = "Interrupted. The job stays registered: see nomad-pal explain train\n"
-	interrupted(stays, waits, "run", c.job("default", "train", 4))
+	says := &firstWrite{done: make(chan struct{})}
+	interrupted(stays, says, says.done, "run", c.job("default", "train", 4))
 	for len(reached) > 0 {
 		<-reached
 	}
-	interrupted(stays, reached, "run", "-pal-address="+hangs.URL, c.job("default", "train", 4)) // before the agent answers
+	interrupted(stays, io.Discard, reached, "run", "-pal-address="+hangs.URL, c.job("default", "train", 4)) // before the agent answers
+}
+
+// firstWrite closes done when something is written to it.
+type firstWrite struct {
+	once sync.Once
+	done chan struct{}
+}
+
+func (f *firstWrite) Write(b []byte) (int, error) {
+	f.once.Do(func() { close(f.done) })
+	return len(b), nil
+}
+
+// A busy agent can still answer with the ended job that a registration has just replaced. run follows
+// the new job.
+func TestRunAfterAnEndedJob(t *testing.T) {
+	c := newCluster(t)
+	target, err := url.Parse(c.agent("", atAnyPort))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asked atomic.Bool
+	proxy := httputil.NewSingleHostReverseProxy(target)
+	old := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/explain") && !asked.Swap(true) {
+			_, _ = io.WriteString(w, `{"job": "train", "namespace": "default", "state": "ended"}`)
+			return
+		}
+		r.Host = target.Host
+		proxy.ServeHTTP(w, r)
+	}))
+	t.Cleanup(old.Close)
+	code, out, said := c.does("run", "-pal-address="+old.URL, c.job("default", "train", 4))
+	if !asked.Load() || code != 0 || !strings.Contains(out, "running") {
+		t.Errorf("exit code %d: %s%s", code, out, said)
+	}
 }

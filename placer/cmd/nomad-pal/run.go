@@ -100,6 +100,10 @@ func runRun(b *base, args []string) int {
 		b.complain("Warning: " + w)
 	}
 	resp, err := register(b, client, job, opts)
+	if err != nil && b.ctx.Err() != nil {
+		b.complain("Interrupted. The job may be registered: see " + palapi.ExplainCommand(*job.Namespace, *job.ID))
+		return exitInterrupted
+	}
 	if err != nil {
 		return notRegistered(b, client, job, err)
 	}
@@ -363,6 +367,13 @@ func (b *base) evaluated(a *answers, k cluster.JobKey) bool {
 	return err != nil || !slices.ContainsFunc(es, func(e *api.Evaluation) bool { return e.Status == api.EvalStatusPending })
 }
 
+// ended reports whether Nomad, too, says that a job has ended. A busy agent can still tell of the
+// ended job that a new registration has just replaced.
+func (b *base) ended(a *answers, k cluster.JobKey) bool {
+	job, err := a.nomad.Job(b.ctx, k)
+	return err != nil || job == nil || cluster.Ended(job)
+}
+
 // agentPatience is how long run waits for an agent that has stopped answering.
 const agentPatience = 5 * time.Minute
 
@@ -434,7 +445,7 @@ func (b *base) awaitStart(a *answers, k cluster.JobKey) (e *palapi.Explanation, 
 			}
 		}
 		up := isUp(e)
-		if refusedToStart(e) || up && sure || e.State == palapi.Ended || e.State == palapi.Native {
+		if refusedToStart(e) || up && sure || e.State == palapi.Ended && b.ended(a, k) || e.State == palapi.Native {
 			return e, said != "", nil
 		}
 		if sure = up && b.evaluated(a, k); sure {
