@@ -24,8 +24,12 @@ func (e *Explanation) Next(jobspec string) []string {
 	if !e.Hold.IsZero() {
 		steps = append(steps, "To lift the hold: nomad-pal hold -lift "+e.argument(jobspec, e.Job))
 	}
-	if e.Retry != "" {
+	switch d := e.Deployment; {
+	case e.Retry != "":
 		steps = append(steps, e.retryStep(jobspec))
+	case d != nil && d.Status == api.DeploymentStatusFailed:
+		job := e.argument(jobspec, e.Job)
+		steps = append(steps, fmt.Sprintf("The deployment of version %d failed: change the job and run it, or go back to a version that ran: nomad job history %s, then nomad job revert", d.Version, job))
 	}
 	if d := e.Deployment; d != nil && d.Promotable {
 		id := e.argument(jobspec, d.ID[:min(8, len(d.ID))])

@@ -32,6 +32,8 @@ func TestNext(t *testing.T) {
 			want: []string{"To promote version 3, once its canaries are healthy: nomad deployment promote b5787e71. To give up this version: nomad deployment fail b5787e71"}},
 		"a parameterized job":         {e: Explanation{Job: "sweep", State: Template, StartRun: "nomad job dispatch sweep"}, want: []string{"To start a run: nomad job dispatch sweep"}},
 		"a new version that does not": {e: Explanation{Job: "web", State: Running, Deployment: &Deployment{ID: "b5787e71-1111", Version: 3}}},
+		"a failed deployment": {e: Explanation{Namespace: "team", Job: "web", State: Running, Deployment: &Deployment{ID: "b5787e71-1111", Version: 3, Status: "failed"}},
+			want: []string{"The deployment of version 3 failed: change the job and run it, or go back to a version that ran: nomad job history -namespace team web, then nomad job revert"}},
 		"a member that does not run yet": {e: Explanation{Namespace: "team", Job: "j", State: Running, Allocations: []Allocation{
 			{ID: "11111111-runs", Status: "running"}, {ID: "22222222-pulls", Status: "pending"}, {ID: "33333333-too", Status: "pending"}}},
 			want: []string{"To see what a pending member waits for: nomad alloc status -namespace team 22222222"}},

@@ -121,6 +121,8 @@ func (r *releases) run(state *cluster.State) error {
 		job := state.Jobs[k]
 		switch {
 		case !r.wants(k) || cluster.Ended(job) || !carries(job):
+		case r.failedDeployment(job):
+			errs = append(errs, fmt.Errorf("job %q: version %d failed its deployment, and a release would make Nomad deploy this version again: first run a version that works, or revert to one (nomad job revert)", k.ID, *job.Version))
 		case r.now || cluster.Template(job):
 			errs = append(errs, r.releaseNow(state, k))
 		default:
@@ -139,6 +141,16 @@ func countMembers(job *api.Job) (n int) {
 		n += rewrite.Members(g)
 	}
 	return n
+}
+
+// failedDeployment reports whether the deployment of the service's current version has failed. A
+// release registers a new version with the same tasks, which Nomad would deploy.
+func (r *releases) failedDeployment(job *api.Job) bool {
+	if *job.Type != api.JobTypeService {
+		return false
+	}
+	d, err := r.client.Deployment(r.b.ctx, cluster.KeyOf(job))
+	return err == nil && d != nil && d.Status == api.DeploymentStatusFailed && d.JobVersion == *job.Version
 }
 
 // carries reports whether the job has a gate or pins.

@@ -6,6 +6,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -213,5 +214,40 @@ func TestReleaseDuringADeployment(t *testing.T) {
 	time.Sleep(soon + 2*time.Second) // the real time after which release tells
 	if code, out, said := end(true); code != exitInterrupted || !strings.Contains(out, "Not handed over yet: api runs on 2 GPUs") || !strings.Contains(out, "waits to be promoted") {
 		t.Errorf("%d\n%s%s", code, out, said)
+	}
+}
+
+// A release registers a new version, which Nomad deploys. So a service whose current version failed its
+// deployment is not released.
+func TestReleaseAfterAFailedDeployment(t *testing.T) {
+	c := newCluster(t)
+	jobs := c.client("").API().Jobs()
+	job := api.NewServiceJob("web", "web", "global", 50).AddDatacenter("*")
+	task := api.NewTask("t", "raw_exec").SetConfig("command", "sleep")
+	task.Resources = &api.Resources{Devices: []*api.RequestedDevice{{Name: "nvidia/gpu"}}}
+	if _, _, err := jobs.Register(rewrite.Gate(job.AddTaskGroup(api.NewTaskGroup("g", 1).AddTask(task))), nil); err != nil {
+		t.Fatal(err)
+	}
+	status := api.DeploymentStatusFailed
+	failed := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/job/web/deployment" {
+			fmt.Fprintf(w, `{"ID": "d", "JobID": "web", "JobVersion": 0, "Status": %q}`, status)
+			return
+		}
+		c.nomad.ServeHTTP(w, r)
+	}))
+	defer failed.Close()
+	t.Setenv("NOMAD_ADDR", failed.URL)
+	for _, args := range [][]string{{"-now", "web"}, {"-all", "-now"}, {"web"}} {
+		if code, out, said := c.does(append([]string{"release"}, args...)...); code == 0 || !strings.Contains(said, "version 0 failed its deployment") {
+			t.Errorf("%v: exit code %d: %s%s", args, code, out, said)
+		}
+	}
+	if now, _, err := jobs.Info("web", nil); err != nil || !rewrite.Gated(now) {
+		t.Errorf("%+v, %v: want it unchanged", now, err)
+	}
+	status = api.DeploymentStatusSuccessful
+	if code, out, said := c.does("release", "-now", "web"); code != 0 || !strings.Contains(out, "Released") {
+		t.Errorf("exit code %d: %s%s", code, out, said)
 	}
 }
