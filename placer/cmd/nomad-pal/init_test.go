@@ -135,6 +135,11 @@ func TestSiteFiles(t *testing.T) {
 			}
 		}
 	}
+	for line := range strings.Lines(texts["plugin.hcl"]) {
+		if strings.HasPrefix(strings.TrimSpace(line), "mode") {
+			t.Errorf("plugin.hcl measures GPUs that nobody has asked to measure: %s", line)
+		}
+	}
 	if file, err := agent.Load([]string{filepath.Join(dir, "agent.hcl")}); err != nil {
 		t.Error(err)
 	} else if _, err := file.PlacerConfig(); err != nil {
