@@ -43,9 +43,6 @@ var controls = map[string]func(c *gang.Control, said *gang.Said, priority int){
 	"keep":     func(c *gang.Control, _ *gang.Said, _ int) { c.Release = nil },
 }
 
-// longestWhy is the maximum length of a reason, in bytes.
-const longestWhy = 200
-
 // serveControl carries out a command about one job:
 // PUT /v1/job/<id>/{hold,unhold,requeue,priority,release,keep,cancel}. The caller needs the right to
 // register the job.
@@ -62,8 +59,8 @@ func (s *server) serveControl(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer done()
-	if in.Priority < 0 || in.Priority > mostPriority || len(in.Why) > longestWhy {
-		http.Error(w, fmt.Sprintf("a priority is a number from 1 to %d, or 0 for the jobspec's priority; a reason has at most %d bytes", mostPriority, longestWhy), http.StatusBadRequest)
+	if in.Priority < 0 || in.Priority > mostPriority || len(in.Why) > palapi.LongestWhy {
+		http.Error(w, fmt.Sprintf("a priority is a number from 1 to %d, or 0 for the jobspec's priority; a reason has at most %d bytes", mostPriority, palapi.LongestWhy), http.StatusBadRequest)
 		return
 	}
 	k := cluster.JobKey{Namespace: cmp.Or(r.URL.Query().Get("namespace"), api.DefaultNamespace), ID: id}
@@ -153,8 +150,8 @@ func (s *server) serveQuarantine(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer done()
-	if len(in.Why) > longestWhy || what == "quarantine" && in.Why == "" {
-		http.Error(w, fmt.Sprintf("a quarantine has a reason of 1 to %d bytes", longestWhy), http.StatusBadRequest)
+	if len(in.Why) > palapi.LongestWhy || what == "quarantine" && in.Why == "" {
+		http.Error(w, fmt.Sprintf("a quarantine has a reason of 1 to %d bytes", palapi.LongestWhy), http.StatusBadRequest)
 		return
 	}
 	c, snapshot, ok := s.snapshotFor(w, r, (*caller).readsNodes)

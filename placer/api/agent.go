@@ -5,6 +5,9 @@ package api
 
 import "time"
 
+// LongestWhy is the maximum length of the reason of a command, in bytes.
+const LongestWhy = 200
+
 // ControlRequest is an operator's or author's command about one job.
 type ControlRequest struct {
 	// Why is the reason, for people who later read about the command.

@@ -329,6 +329,12 @@ func Deploying(d *api.Deployment) bool {
 	return d != nil && !slices.Contains([]string{api.DeploymentStatusSuccessful, api.DeploymentStatusFailed, api.DeploymentStatusCancelled}, d.Status)
 }
 
+// DeploymentFailed reports whether d, the newest deployment of a job, is of the job's current version and has
+// failed.
+func DeploymentFailed(d *api.Deployment, job *api.Job) bool {
+	return d != nil && d.Status == api.DeploymentStatusFailed && d.JobVersion == *job.Version
+}
+
 // VersionsOfAllocs returns the job versions that a job's allocations run. The keys are allocation
 // ids.
 func (c *Client) VersionsOfAllocs(ctx context.Context, k cluster.JobKey) (map[string]uint64, error) {

@@ -23,7 +23,7 @@ func deployment(ctx context.Context, c *nomad.Client, st gang.Observed) (*api.De
 		return nil, nil
 	}
 	d, err := c.Deployment(ctx, st.Key)
-	if err != nil || d == nil || !nomad.Deploying(d) && (d.Status != api.DeploymentStatusFailed || d.JobVersion != *st.Job.Version) {
+	if err != nil || !nomad.Deploying(d) && !nomad.DeploymentFailed(d, st.Job) {
 		return nil, err
 	}
 	return d, nil

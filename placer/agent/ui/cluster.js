@@ -44,10 +44,13 @@ function hearRack(text) {
   changed.push(rack);
 }
 function hearState({racks, lists}) {
-  const anew = !cluster.known || cluster.racks.length !== (racks ?? 0) || changed.length > 0, listed = lists !== cluster.lists;
+  const anew = !cluster.known || cluster.racks.length !== (racks ?? 0) || changed.length > 0;
+  const listed = lists !== cluster.lists;
   for (const rack of changed) cluster.racks[rack.at] = rack;
   cluster.racks.length = texts.length = racks ?? 0;
-  if (anew) cluster.byNode = new Map(cluster.racks.flatMap(rack => rack.nodes.map(node => { node.rack = rack; return [node.name, node]; })));
+  if (anew) {
+    cluster.byNode = new Map(cluster.racks.flatMap(rack => rack.nodes.map(node => [node.name, Object.assign(node, {rack})])));
+  }
   const data = changed;
   changed = [];
   Object.assign(cluster, {lists, known: true, hidden: racks === undefined});

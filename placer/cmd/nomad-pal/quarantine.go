@@ -82,9 +82,6 @@ func runQuarantine(b *base, args []string) int {
 	})
 }
 
-// longestReason is the maximum length of an operator's reason, in bytes.
-const longestReason = 200
-
 // putInQuarantine puts GPUs in quarantine. Each of the texts in gpus must name exactly one known
 // GPU: see [oneGPU].
 func putInQuarantine(b *base, gpus []string, why, long string, lifts bool) int {
@@ -97,8 +94,8 @@ func putInQuarantine(b *base, gpus []string, why, long string, lifts bool) int {
 	switch {
 	case lifts:
 		return b.fail(errors.New("-reason cannot be combined with -lift or -all"))
-	case why == "" || len(why) > longestReason:
-		return b.fail(fmt.Errorf("-reason must have 1 to %d bytes", longestReason))
+	case why == "" || len(why) > palapi.LongestWhy:
+		return b.fail(fmt.Errorf("-reason must have 1 to %d bytes", palapi.LongestWhy))
 	case len(gpus) == 0:
 		return b.fail(errors.New("give at least one GPU"))
 	}

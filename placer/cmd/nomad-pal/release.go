@@ -150,7 +150,7 @@ func (r *releases) failedDeployment(job *api.Job) bool {
 		return false
 	}
 	d, err := r.client.Deployment(r.b.ctx, cluster.KeyOf(job))
-	return err == nil && d != nil && d.Status == api.DeploymentStatusFailed && d.JobVersion == *job.Version
+	return err == nil && nomad.DeploymentFailed(d, job)
 }
 
 // carries reports whether the job has a gate or pins.

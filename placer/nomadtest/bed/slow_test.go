@@ -109,6 +109,20 @@ func TestGPUsTakenBeforeTheStart(t *testing.T) {
 	}
 }
 
+// startsSlowly submits a gang, and returns while the placer waits for this answer of Nomad to start it.
+func (w *World) startsSlowly(request string) *Placer {
+	w.T.Helper()
+	w.AddNodes(1, 2)
+	p := w.StartPlacer()
+	w.RunFor(time.Second)
+	w.Nomad.Fail(p.Name, request, nomadtest.Slow, 1)
+	w.Submit(Gang{Name: "gang", Members: 2, Runs: time.Minute, Change: func(j *api.Job) {
+		j.TaskGroups[0].Tasks[0].Resources.Cores = new(1) // makes the placer request a dry run
+	}})
+	w.Expect("the placer waits for Nomad", 3*time.Second, func() bool { return w.Nomad.Faults()["slow"] > 0 })
+	return p
+}
+
 // While a start waits for an answer of Nomad, somebody puts the job on hold. If the placer has not
 // yet sent the start, it does not send it. Otherwise, the answer to the hold reports this.
 func TestHeldBeforeTheStart(t *testing.T) {
@@ -116,14 +130,7 @@ func TestHeldBeforeTheStart(t *testing.T) {
 	for name, slow := range map[string]string{"source": source, "plan": plan, "registration": registration} {
 		t.Run(name, func(t *testing.T) {
 			Run(t, Options{Seed: 1}, func(w *World) {
-				w.AddNodes(1, 2)
-				p := w.StartPlacer()
-				w.RunFor(time.Second)
-				w.Nomad.Fail(p.Name, slow, nomadtest.Slow, 1)
-				w.Submit(Gang{Name: "gang", Members: 2, Runs: time.Minute, Change: func(j *api.Job) {
-					j.TaskGroups[0].Tasks[0].Resources.Cores = new(1) // makes the placer request a dry run
-				}})
-				w.Expect("the placer waits for Nomad", 10*time.Second, func() bool { return w.Nomad.Faults()["slow"] > 0 })
+				p := w.startsSlowly(slow)
 				is, err := p.Control(w.T.Context(), Key("gang"), func(of *gang.Control) { of.Held = &gang.Said{By: "ada", At: time.Now()} })
 				if sent := slow == registration; err != nil || is.Starting != sent {
 					t.Errorf("the start was sent: %v, told %v, %v", sent, is.Starting, err)
@@ -143,14 +150,7 @@ func TestKeptFromTheStart(t *testing.T) {
 	for _, slow := range []string{"GET /v1/job/gang/submission", "PUT /v1/job/gang/plan"} {
 		t.Run(slow, func(t *testing.T) {
 			Run(t, Options{Seed: 1}, func(w *World) {
-				w.AddNodes(1, 2)
-				p := w.StartPlacer()
-				w.RunFor(time.Second)
-				w.Nomad.Fail(p.Name, slow, nomadtest.Slow, 1)
-				w.Submit(Gang{Name: "gang", Members: 2, Runs: time.Minute, Change: func(j *api.Job) {
-					j.TaskGroups[0].Tasks[0].Resources.Cores = new(1) // makes the placer request a dry run
-				}})
-				w.Expect("the placer waits for Nomad", 3*time.Second, func() bool { return w.Nomad.Faults()["slow"] > 0 })
+				p := w.startsSlowly(slow)
 				if err := placer.PutInQuarantine(w.T.Context(), w.client(), time.Hour, "fan", "GPU-0-1"); err != nil {
 					t.Fatal(err)
 				}
