@@ -172,20 +172,12 @@ func (c Command) measure(ctx context.Context, o options) (Report, error) {
 }
 
 // targets returns the GPUs to measure. The values from NVML become part of the comparability keys.
-// Without NVML, the list comes from the CUDA driver.
 func (c Command) targets(ctx context.Context, o options, b Backend, run *Runner) ([]Target, error) {
 	inv, err := gpu.Within(cmp.Or(c.patience, gpu.DriverWithin), "listing the GPUs", b.Scan)
-	if errors.Is(err, gpu.ErrNoAnswer) {
+	if err != nil {
 		return nil, err
 	}
-	if err != nil {
-		fmt.Fprintf(c.Stderr, "no NVML (%v): the output will lack the power limit, the ECC mode and what limits each GPU\n", err)
-		if inv.Devices, err = run.List(ctx); err != nil {
-			return nil, err
-		}
-	} else {
-		run.Sample, run.Processes = b.Sample, b.Processes
-	}
+	run.Sample, run.Processes = b.Sample, b.Processes
 	var targets []Target
 	var known []string
 	whole := 0

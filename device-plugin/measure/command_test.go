@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -57,13 +56,8 @@ func free(context.Context, []string) (map[string]string, error) { return nil, ni
 
 // run runs the subcommand on that machine, on which no task runs.
 func run(f fake, m machine, args ...string) (code int, stdout, stderr string) {
-	return runWith(f.settings+".proc", f, m, args...)
-}
-
-// runWith is run with another /proc.
-func runWith(proc string, f fake, m machine, args ...string) (code int, stdout, stderr string) {
 	var out, errs bytes.Buffer
-	c := Command{Self: f.Self, Open: func(string) Backend { return m }, Allocated: free, Stdout: &out, Stderr: &errs, proc: proc}
+	c := Command{Self: f.Self, Open: func(string) Backend { return m }, Allocated: free, Stdout: &out, Stderr: &errs, proc: f.settings + ".proc"}
 	code = c.Run(append([]string{"-cuda=" + f.Library, "-warmup=20ms"}, args...))
 	return code, out.String(), errs.String()
 }
@@ -119,22 +113,6 @@ func TestMeasureOneOfTwoAsJSON(t *testing.T) {
 	}
 }
 
-// Without NVML the CUDA driver lists the GPUs.
-func TestMeasureWithoutNVML(t *testing.T) {
-	t.Parallel()
-	m := machine{err: errors.New("library not found")}
-	code, out, errs := run(newFake(t, "gpus=1"), m)
-	if code != 0 || !strings.Contains(errs, "no NVML (library not found)") || !strings.Contains(out, "unknown") {
-		t.Errorf("exit code %d\n%s%s", code, out, errs)
-	}
-	f := newFake(t)
-	f.Library = "libnone.so.1"
-	code, _, errs = run(f, m)
-	if code != 1 || !strings.Contains(errs, `"libnone.so.1" (is the NVIDIA driver installed?)`) {
-		t.Errorf("no driver at all: exit code %d: %s", code, errs)
-	}
-}
-
 // A driver that hangs does not hang the command.
 func TestMeasureWithAHungDriver(t *testing.T) {
 	t.Parallel()
@@ -182,6 +160,7 @@ func TestMeasureRefuses(t *testing.T) {
 	}{
 		{"GPU in use", busy, nil, 1, "in use: " + fakecuda.UUID(1) + " (50000 MiB of its memory)"},
 		{"GPU with a process", computing, nil, 1, fmt.Sprintf("in use: %s (process %d)", fakecuda.UUID(0), os.Getpid())},
+		{"no NVML", machine{err: errors.New("library not found")}, nil, 1, "library not found"},
 		{"MIG", mig, nil, 1, "no GPU to measure on this node (MIG instances are not measured)"},
 		{"no such GPU", twoGPUs(), []string{"GPU-x"}, 1, `this node has no GPU "GPU-x" (its GPUs: ` + fakecuda.UUID(0)},
 		{"flag", twoGPUs(), []string{"-colour"}, 2, "-colour"},
@@ -192,32 +171,11 @@ func TestMeasureRefuses(t *testing.T) {
 			t.Errorf("%s: exit code %d, %q, want %d, %q", tc.name, code, errs, tc.code, tc.want)
 		}
 	}
+	if code, _, errs := run(f, busy, "-force", fakecuda.UUID(1)); code != 0 {
+		t.Errorf("forced: exit code %d: %s", code, errs)
+	}
 	if code, out, _ := run(f, twoGPUs(), "-h"); code != 0 || out != Help {
 		t.Errorf("help: exit code %d, %q", code, out)
-	}
-}
-
-// A task keeps its GPU even while it does not use it.
-func TestMeasureRefusesReservedGPUs(t *testing.T) {
-	t.Parallel()
-	const mine = "GPU-0badcafe-0000-0000-0000-000000000000" // a UUID that no other test uses
-	f := newFake(t, "gpus=1", "uuid.0="+mine)
-	m := twoGPUs()
-	m.inv.Devices = m.inv.Devices[:1]
-	m.inv.Devices[0].ID = mine
-	m.samples[mine] = m.samples[fakecuda.UUID(0)]
-	task := exec.Command("sleep", "60")
-	task.Env = []string{"NVIDIA_VISIBLE_DEVICES=" + mine}
-	if err := task.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _, _ = task.Process.Kill(), task.Wait() }()
-	code, _, errs := runWith("/proc", f, m)
-	if want := "in use: " + mine + " (a task holds it);"; code != 1 || !strings.Contains(errs, want) {
-		t.Errorf("exit code %d, %q, want %q", code, errs, want)
-	}
-	if code, _, errs := run(f, m, "-force"); code != 0 {
-		t.Errorf("forced: exit code %d: %s", code, errs)
 	}
 }
 

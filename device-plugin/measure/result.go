@@ -65,8 +65,6 @@ type Result struct {
 	// began. Of is the number of GPUs of the node.
 	Beside int `json:"beside"`
 	Of     int `json:"of"`
-	// refused means that CUDA did not start because the system is not ready for it.
-	refused bool
 }
 
 // Provisional reports whether some of the node's other GPUs were not measured at the same time. In

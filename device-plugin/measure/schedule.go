@@ -41,7 +41,7 @@ type Schedule struct {
 	// Gather is the minimum idle time of a GPU whose own task requested the measurement. During
 	// this time, tasks can start on the node's other GPUs, so that all GPUs are measured together.
 	Gather time.Duration
-	// Recheck is the minimum time between two queries to Nomad about a GPU.
+	// Recheck is the minimum time between two queries to Nomad, unless all GPUs were free.
 	Recheck time.Duration
 	// Jitter is the maximum delay, from the plugin's start, of sessions that nobody requested. Each
 	// node draws its own delay, so that the GPUs of a cluster are not measured all at once.
@@ -51,8 +51,8 @@ type Schedule struct {
 	Plan     Plan
 	// Tick is the time between two checks for due GPUs.
 	Tick time.Duration
-	// Ask is the time between processes that test whether CUDA starts. AskUnsuspected replaces Ask
-	// while nothing suggests that CUDA does not start; see readiness.
+	// Ask is the time between processes that test whether CUDA starts, after CUDA did not start.
+	// AskUnsuspected is the time otherwise.
 	Ask, AskUnsuspected time.Duration
 }
 
@@ -107,13 +107,8 @@ type record struct {
 	Tried    time.Time `json:"tried,omitzero"`
 	Problem  string    `json:"problem,omitempty"`
 	Failures int       `json:"failures,omitempty"`
-	// Begun is the start of the running session, or zero. Downs is the number of sessions in a row
-	// that ended because the plugin or the machine went down.
+	// Begun is the start of the running session, or zero.
 	Begun time.Time `json:"begun,omitzero"`
-	Downs int       `json:"downs,omitempty"`
-	// Refused means that CUDA did not start in the GPU's last session because the system was not
-	// ready.
-	Refused bool `json:"refused,omitempty"`
 	// Ticket is the ticket of the GPU's last reservation, at the time Reserved. Shown means that
 	// the reservation's task has had a process. Asks means that the task has requested a
 	// measurement that has not happened yet.
@@ -123,10 +118,9 @@ type record struct {
 	Asks     bool      `json:"asks,omitempty"`
 }
 
-// mostDowns is the maximum number of crashes of the plugin or the machine, in a row, while a GPU is
-// measured. After more crashes, the GPU is measured only if its own task requests it. All GPUs at full power can overload a power supply, and a machine must not reboot
-// again and again.
-const mostDowns = 3
+// wentDown is the problem of a session during which the plugin or the machine went down. All GPUs at
+// full power can overload a power supply, and a machine must not reboot again and again.
+const wentDown = "the plugin or the machine went down during the measurement"
 
 // condition is the present state of a GPU.
 type condition struct {
@@ -134,9 +128,6 @@ type condition struct {
 	idleSince time.Time // zero while the GPU is in use
 	asked     bool      // the GPU's own task requested a measurement
 	early     bool      // the time that this node drew after the plugin's start is not over
-	// wait means that the scheduler must not ask Nomad again yet. At the last query, an allocation
-	// held the GPU, or Nomad did not answer.
-	wait bool
 }
 
 // due returns the reason why a GPU's next session cannot begin now; "" if it can begin.
@@ -151,8 +142,6 @@ func (s Schedule) due(now time.Time, r record, id identity, c condition) (wait s
 		return ""
 	case now.Sub(c.idleSince) < s.IdleFor:
 		return "not idle for long enough"
-	case c.wait:
-		return "the GPU is not free according to Nomad, or Nomad did not answer"
 	}
 	return ""
 }
@@ -165,12 +154,10 @@ func (s Schedule) wanted(now time.Time, r record, id identity, c condition) (wai
 		return "not requested"
 	case !c.healthy:
 		return "unhealthy"
-	case r.Downs > 0 && now.Sub(r.Tried) < s.pause(r):
-		return "the plugin or the machine went down while the GPU was measured" // even if asked
+	case r.Problem == wentDown && now.Sub(r.Tried) < s.pause(r):
+		return wentDown // even if asked
 	case c.asked:
 		return ""
-	case r.Downs >= mostDowns:
-		return "the plugin or the machine goes down when the GPU is measured"
 	case c.early:
 		return "not its node's turn"
 	case !r.Measured.IsZero() && r.Problem == "" && r.Identity != id && !r.often(now, s.Gap):
@@ -229,22 +216,9 @@ func (r *record) recover() bool {
 		return false
 	}
 	r.Tried, r.Begun = r.Begun, time.Time{}
-	r.Problem = "the plugin or the machine went down during the measurement"
+	r.Problem = wentDown
 	r.Failures++
-	r.Downs++
 	return true
-}
-
-// notAfter corrects the record after the clock was set back: it replaces times in the future by
-// now. Otherwise a GPU that was measured while the clock was a year ahead would not be measured for
-// a year.
-func (r record) notAfter(now time.Time) record {
-	for _, at := range []*time.Time{&r.Tried, &r.Measured, &r.Before, &r.Reserved} {
-		if at.After(now) {
-			*at = now.UTC().Truncate(time.Second)
-		}
-	}
-	return r
 }
 
 // accept adds the outcome of a session to the record.
@@ -256,8 +230,6 @@ func (r *record) accept(res Result, id identity) {
 	}
 	r.Tried = res.Started
 	r.Problem = res.Problem
-	r.Refused = res.refused
-	r.Downs = 0
 	r.Asks = false
 	m, ok := res.Measurement()
 	if res.Partial || !ok {

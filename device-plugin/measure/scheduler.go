@@ -33,21 +33,19 @@ type Scheduler struct {
 	// changed has a value when there is a new result to publish.
 	changed chan struct{}
 
-	mu               sync.Mutex
-	inv              gpu.Inventory
-	unhealthy        map[string]bool
-	records          map[string]record
-	idleSince        map[string]time.Time
-	heldUntil        map[string]time.Time // by GPU that an allocation held: when to ask Nomad again
-	unproven         string               // why Nomad could not tell which GPUs are allocated
-	askAgain         time.Time            // when to ask Nomad again if it could not tell
-	inUse            map[string]string    // by GPU whose own task requested a measurement: what prevents the measurement
-	running          map[string]*running
-	loggedUnmeasured map[string]bool // devices that were logged as not measured
-	ready            readiness
-	asking           *running // process that tests whether CUDA starts; nil if none runs
-	paused           bool     // the driver must not be used
-	unsaved          bool     // the records could not be stored, so try again
+	mu        sync.Mutex
+	inv       gpu.Inventory
+	unhealthy map[string]bool
+	records   map[string]record
+	idleSince map[string]time.Time
+	unproven  string            // why Nomad could not tell which GPUs are allocated
+	askAgain  time.Time         // when to ask Nomad again, if it did not report all GPUs as free
+	inUse     map[string]string // by GPU whose own task requested a measurement: what prevents the measurement
+	running   map[string]*running
+	refused   bool      // CUDA did not start, because the system was not ready
+	asked     time.Time // when a process last tested whether CUDA starts
+	asking    *running  // process that tests whether CUDA starts; nil if none runs
+	paused    bool      // the driver must not be used
 }
 
 // running is a session in progress.
@@ -75,12 +73,12 @@ func (r *running) end(now time.Time) {
 func NewScheduler(cfg Schedule, run Runner, log hclog.Logger) (*Scheduler, error) {
 	s := &Scheduler{cfg: cfg, run: run, log: log, begun: time.Now(), changed: make(chan struct{}, 1),
 		unhealthy: map[string]bool{}, records: map[string]record{}, idleSince: map[string]time.Time{},
-		running: map[string]*running{}, loggedUnmeasured: map[string]bool{}, heldUntil: map[string]time.Time{}, inUse: map[string]string{}}
+		running: map[string]*running{}, inUse: map[string]string{}}
 	records, err := loadRecords(cfg.StateDir)
 	if records != nil {
 		s.records = records
 	}
-	s.ready.asked = s.begun.Add(cfg.Ask - cfg.AskUnsuspected) // before the first process, the fabric has time to come up
+	s.asked = s.begun.Add(cfg.Ask - cfg.AskUnsuspected) // before the first process, the fabric has time to come up
 	s.recover()
 	return s, err
 }
@@ -88,18 +86,11 @@ func NewScheduler(cfg Schedule, run Runner, log hclog.Logger) (*Scheduler, error
 // recover records the sessions that the end of the last plugin process cut short.
 func (s *Scheduler) recover() {
 	for id, r := range s.records {
-		if r.Refused {
-			s.ready = s.ready.suspected(time.Time{})
-		}
 		if !r.recover() {
 			continue
 		}
 		s.records[id] = r
-		next := fmt.Sprintf("in %s at the earliest", s.cfg.pause(r))
-		if r.Downs >= mostDowns {
-			next = "only on request: jobspecs/measure.nomad.hcl"
-		}
-		s.log.Warn("the plugin or the machine went down while the GPU was measured", "gpu", id, "times", r.Downs, "measured_again", next)
+		s.log.Warn("the plugin or the machine went down while the GPU was measured", "gpu", id, "measured_again", fmt.Sprintf("in %s at the earliest", s.cfg.pause(r)))
 	}
 }
 
@@ -130,14 +121,10 @@ func (s *Scheduler) Observe(inv *gpu.Inventory, unhealthy map[string]bool) {
 	}
 	for i := range inv.Devices {
 		d := &inv.Devices[i]
-		if err := Supported(*d); err != nil && !s.loggedUnmeasured[d.ID] {
-			s.loggedUnmeasured[d.ID] = true
-			s.log.Info("GPU is not measured", "gpu", d.ID, "model", d.Model, "reason", err)
-		}
 		if s.running[d.ID].stuck(time.Now()) {
 			d.Signals.Unanswered = true
 		}
-		d.Signals.CUDARefused = d.Signals.CUDARefused || s.ready.not(s.fabricSaid()) && d.MIG.Profile == ""
+		d.Signals.CUDARefused = d.Signals.CUDARefused || s.refused && d.MIG.Profile == ""
 		r := s.records[d.ID]
 		d.Signals.Wrong = r.Corrupt
 		if len(d.Measured.Times) > 0 {
@@ -298,23 +285,21 @@ func (s *Scheduler) prove(ctx context.Context, now time.Time, ts []Target) (free
 		}
 	}
 	s.mu.Unlock()
-	if len(ids) == 0 {
+	if len(ids) == 0 || now.Before(s.askAgain) {
 		return free
 	}
 	held, err := s.run.Allocated(ctx, ids)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tellUnproven(err)
-	if err != nil {
+	if err != nil || len(held) > 0 {
 		s.askAgain = now.Add(s.cfg.Recheck)
+	}
+	if err != nil {
 		return free
 	}
 	for _, t := range ts {
-		id := t.Device.ID
-		delete(s.heldUntil, id)
-		if held[id] != "" {
-			s.heldUntil[id] = now.Add(s.cfg.Recheck)
-		} else if slices.Contains(ids, id) {
+		if id := t.Device.ID; held[id] == "" && slices.Contains(ids, id) {
 			free = append(free, t)
 		}
 	}
@@ -392,9 +377,6 @@ func (s *Scheduler) session(ctx context.Context, t Target, r *running) {
 	rec := s.records[id]
 	rec.accept(res, identityOf(t.Device, t.Driver))
 	s.records[id] = rec
-	if res.refused {
-		s.ready = s.ready.suspected(time.Now())
-	}
 	s.report(res, rec.Alarm)
 	s.save()
 	s.tell()
@@ -408,13 +390,11 @@ func (s *Scheduler) tell() {
 	}
 }
 
-// save stores the records. It sets unsaved if storing fails. Callers hold mu.
+// save stores the records. Callers hold mu.
 func (s *Scheduler) save() {
-	err := saveRecords(s.cfg.StateDir, s.records)
-	if err != nil && !s.unsaved {
+	if err := saveRecords(s.cfg.StateDir, s.records); err != nil {
 		s.log.Warn("cannot store the measurements, so they are lost when the plugin restarts", "error", err)
 	}
-	s.unsaved = err != nil
 }
 
 // report logs a session's results that people should know about. again means that another session
@@ -440,25 +420,23 @@ func (s *Scheduler) report(res Result, again bool) {
 func (s *Scheduler) next(now time.Time) []Target {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := s.dueNow(now, s.cfg)
-	if len(out) > 0 {
-		out = s.dueNow(now, s.cfg.early())
-	}
-	return out
-}
-
-// dueNow returns the GPUs that are due according to these rules. Callers hold mu.
-func (s *Scheduler) dueNow(now time.Time, rules Schedule) []Target {
 	var out []Target
+	rules := s.rules(now)
 	for _, d := range s.inv.Devices {
-		if !s.measurable(d) {
-			continue
-		}
-		if rules.due(now, s.records[d.ID], identityOf(d, s.inv.DriverVersion), s.condition(now, d.ID)) == "" {
+		if s.measurable(d) && rules.due(now, s.records[d.ID], identityOf(d, s.inv.DriverVersion), s.condition(now, d.ID)) == "" {
 			out = append(out, Target{Device: d, Driver: s.inv.DriverVersion})
 		}
 	}
 	return out
+}
+
+// rules returns the schedule. If a GPU would be measured, devices that are due soon are measured with
+// it. Callers hold mu.
+func (s *Scheduler) rules(now time.Time) Schedule {
+	if slices.ContainsFunc(s.inv.Devices, func(d gpu.Device) bool { return s.wants(now, s.cfg, d) }) {
+		return s.cfg.early()
+	}
+	return s.cfg
 }
 
 // measurable reports whether the plugin can measure the device at all. Callers hold mu.
@@ -472,26 +450,19 @@ func (s *Scheduler) condition(now time.Time, id string) condition {
 	if len(s.inv.Devices) > 0 { // the first GPU's id distinguishes the node from others
 		turn = turn.Add(spread(s.cfg.Jitter, s.inv.Devices[0].ID))
 	}
-	return condition{healthy: !s.unhealthy[id] && !s.ready.not(s.fabricSaid()) && !s.paused, idleSince: s.idleSince[id],
-		asked: s.records[id].Asks, early: now.Before(turn), wait: now.Before(s.askAgain) || now.Before(s.heldUntil[id])}
+	return condition{healthy: !s.unhealthy[id] && !s.refused && !s.paused, idleSince: s.idleSince[id],
+		asked: s.records[id].Asks, early: now.Before(turn)}
 }
 
-// wanted returns the devices that would be measured if they were idle. If one of these devices is
-// due, wanted includes devices that are due soon. Callers hold mu.
-func (s *Scheduler) wanted(now time.Time) []string {
-	by := func(rules Schedule) (ids []string) {
-		for _, d := range s.inv.Devices {
-			if s.wants(now, rules, d) {
-				ids = append(ids, d.ID)
-			}
+// wanted returns the devices that would be measured if they were idle. Callers hold mu.
+func (s *Scheduler) wanted(now time.Time) (ids []string) {
+	rules := s.rules(now)
+	for _, d := range s.inv.Devices {
+		if s.wants(now, rules, d) {
+			ids = append(ids, d.ID)
 		}
-		return ids
 	}
-	due := by(s.cfg)
-	if len(due) == 0 {
-		return due
-	}
-	return by(s.cfg.early())
+	return ids
 }
 
 // wants reports whether these rules would measure a device if the device were idle. Callers hold
@@ -505,25 +476,21 @@ func (s *Scheduler) wants(now time.Time, rules Schedule, d gpu.Device) bool {
 // no session.
 func (s *Scheduler) look(now time.Time) {
 	s.mu.Lock()
-	for id, r := range s.records {
-		s.records[id] = r.notAfter(now)
-	}
-	if s.unsaved {
-		s.save()
-	}
 	ids, all, measured := s.wanted(now), s.inv.Devices, slices.Sorted(maps.Keys(s.running))
 	tickets := s.tickets(now)
-	unwanted := func(id string, _ time.Time) bool { return !slices.Contains(ids, id) }
-	maps.DeleteFunc(s.idleSince, unwanted)
-	maps.DeleteFunc(s.heldUntil, unwanted)
+	maps.DeleteFunc(s.idleSince, func(id string, _ time.Time) bool { return !slices.Contains(ids, id) })
 	s.mu.Unlock()
 	if len(measured) > 0 {
-		s.yield(now, s.run.intruders(all, measured, tickets))
+		s.yield(now, s.run.intruders(measured))
 	}
 	if len(ids)+len(tickets) == 0 {
 		return
 	}
-	uses, shown := s.run.uses(all, ids, tickets)
+	uses := s.run.uses(all, ids)
+	shown := map[string]bool{}
+	if len(tickets) > 0 {
+		shown = s.run.tasks(tickets)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.recordRequests(tickets, shown)
@@ -590,7 +557,7 @@ func (s *Scheduler) recordRequests(tickets map[string]string, shown map[string]b
 func (s *Scheduler) tellInUse(id string, u use) {
 	why := ""
 	if s.records[id].Asks {
-		why = u.String()
+		why = u.by
 	}
 	if s.inUse[id] != why {
 		s.inUse[id] = why

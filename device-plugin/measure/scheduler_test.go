@@ -65,10 +65,8 @@ func TestDue(t *testing.T) {
 		{"failed 50 minutes ago", Idle, record{Tried: now.Add(-50 * time.Minute), Problem: "x", Failures: 1}, idle, "tried a short while ago"},
 		{"failed 3 times, 3 hours ago", Idle, record{Tried: now.Add(-3 * time.Hour), Problem: "x", Failures: 3}, idle, "tried a short while ago"},
 		{"failed 99 times, a day ago", Idle, record{Tried: now.Add(-24 * time.Hour), Problem: "x", Failures: 99}, idle, ""},
-		{"went down 50 minutes ago, asked", Idle, record{Tried: now.Add(-50 * time.Minute), Problem: "x", Failures: 1, Downs: 1}, asked, "the plugin or the machine went down while the GPU was measured"},
-		{"went down an hour ago", Idle, record{Tried: now.Add(-time.Hour), Problem: "x", Failures: 1, Downs: 1}, idle, ""},
-		{"went down three times, long ago", Idle, record{Tried: now.Add(-week), Problem: "x", Failures: 3, Downs: 3}, idle, "the plugin or the machine goes down when the GPU is measured"},
-		{"went down three times, asked", Idle, record{Tried: now.Add(-week), Problem: "x", Failures: 3, Downs: 3}, asked, ""},
+		{"went down 50 minutes ago, asked", Idle, record{Tried: now.Add(-50 * time.Minute), Problem: wentDown, Failures: 1}, asked, wentDown},
+		{"went down an hour ago", Idle, record{Tried: now.Add(-time.Hour), Problem: wentDown, Failures: 1}, idle, ""},
 		{"off", Off, record{}, condition{healthy: true, idleSince: idle.idleSince, asked: true}, "not requested"},
 		{"manual", Manual, record{}, idle, "not requested"},
 		{"manual, asked, just measured", Manual, ago(time.Minute), condition{healthy: true, idleSince: idle.idleSince, asked: true}, ""},
@@ -91,43 +89,6 @@ func TestIntervalOfACentury(t *testing.T) {
 	for _, s := range []Schedule{s, s.early()} {
 		if wait := s.due(now, measured, identity{}, condition{healthy: true, idleSince: now.Add(-time.Hour)}); wait != "measured" {
 			t.Errorf("interval %v: %q, want %q", s.Interval, wait, "measured")
-		}
-	}
-}
-
-// A clock was a year ahead and is corrected. That delays neither measurements nor an operator's
-// order by a year.
-func TestClockSetBack(t *testing.T) {
-	now := time.Now()
-	dir := statedir.Dir(t.TempDir())
-	ahead := now.AddDate(1, 0, 0)
-	d := gpu.Device{ID: "GPU-1", Model: "NVIDIA H200", Chip: gpu.Chip{ComputeMajor: 9}}
-	whole := record{Identity: identityOf(d, "580"), Measured: ahead, Tried: ahead}
-	down := record{Tried: ahead, Problem: "down", Failures: 1, Downs: 1}
-	for name, tc := range map[string]struct {
-		r     record
-		first time.Duration // time of the first measurement
-	}{
-		"measured": {whole, 168 * time.Hour},
-		"down":     {down, time.Hour},
-	} {
-		if err := saveRecords(dir, map[string]record{d.ID: tc.r}); err != nil {
-			t.Fatal(err)
-		}
-		cfg := DefaultSchedule()
-		cfg.StateDir, cfg.Jitter = dir, 0
-		s, err := NewScheduler(cfg, Runner{}, hclog.NewNullLogger())
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.run.proc = t.TempDir()
-		s.Observe(&gpu.Inventory{DriverVersion: "580", Devices: []gpu.Device{d}}, nil)
-		s.look(now)
-		if got := s.wanted(now.Add(tc.first - time.Minute)); len(got) != 0 {
-			t.Errorf("%s: measured before %s", name, tc.first)
-		}
-		if got := s.wanted(now.Add(tc.first * 12 / 10)); len(got) != 1 {
-			t.Errorf("%s: not measured %s after the clock was put right", name, tc.first*12/10)
 		}
 	}
 }
@@ -235,7 +196,7 @@ func (n *node) ask(i int) {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	showProcess(n.t, n.proc, "4711", attr.EnvReservation+"="+ticket+"\x00"+attr.EnvMeasure+"=1\x00"+visibleDevices+"="+fakecuda.UUID(i))
+	showProcess(n.t, n.proc, "4711", attr.EnvReservation+"="+ticket+"\x00"+attr.EnvMeasure+"=1")
 }
 
 // busy reports whether a session of the GPU is running.
@@ -342,29 +303,6 @@ func TestMeasuringThatTakesTheMachineDownIsNotTriedAgainAtOnce(t *testing.T) {
 	}
 }
 
-// After several crashes in a row, a GPU is measured only if its task asks, as the log advises.
-func TestMeasuringIsOnRequestAfterCrashes(t *testing.T) {
-	t.Parallel()
-	var log testlog.Buffer
-	downs := fmt.Sprintf(`{"begun": "2026-01-02T03:04:05Z", "downs": %d}`, mostDowns-1)
-	n := newNodeLogging(t, newFake(t, "scale=1"), hclog.New(&hclog.LoggerOptions{Output: &log}), func(s *Schedule) {
-		text := fmt.Sprintf(`{"format": "nomad-pal/measurements/1", "gpus": {%q: %s, %q: %s}}`, fakecuda.UUID(0), downs, fakecuda.UUID(1), downs)
-		if err := os.WriteFile(filepath.Join(string(s.StateDir), recordsFile), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	})
-	if text := log.String(); strings.Count(text, "only on request: jobspecs/measure.nomad.hcl") != 2 {
-		t.Errorf("log %q", text)
-	}
-	n.stop()
-	r := n.records[fakecuda.UUID(0)]
-	r.Asks = true
-	n.records[fakecuda.UUID(0)] = r
-	if got := n.wanted(time.Now().Add(10000 * time.Hour)); len(got) != 1 || !strings.Contains(fmt.Sprint(got), fakecuda.UUID(0)) {
-		t.Errorf("wanted are %v", got)
-	}
-}
-
 // The end of the plugin does not count as a crash, even if its sessions do not end with it.
 func TestEndOfThePluginIsNoCrash(t *testing.T) {
 	cfg := DefaultSchedule()
@@ -380,7 +318,7 @@ func TestEndOfThePluginIsNoCrash(t *testing.T) {
 	cancel()
 	s.Run(ctx)
 	again, err := NewScheduler(cfg, Runner{}, hclog.NewNullLogger())
-	if r := again.records[fakecuda.UUID(0)]; err != nil || r.Downs != 0 || r.Problem != "" {
+	if r := again.records[fakecuda.UUID(0)]; err != nil || r.Failures != 0 || r.Problem != "" {
 		t.Errorf("record %+v, error %v", r, err)
 	}
 }
@@ -663,54 +601,24 @@ func TestInterruptedSessionsWarnOfCorruptionOnly(t *testing.T) {
 	}
 }
 
-// Results that could not be stored on a full disk are stored once it has room.
-func TestResultsAreStoredWhenTheDiskHasRoomAgain(t *testing.T) {
-	cfg := DefaultSchedule()
-	cfg.StateDir = statedir.Dir(filepath.Join(t.TempDir(), "state"))
-	var log bytes.Buffer
-	s, err := NewScheduler(cfg, Runner{}, hclog.New(&hclog.LoggerOptions{Output: &log}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.records["GPU-1"] = record{Key: "k"}
-	if err := os.WriteFile(string(cfg.StateDir), nil, 0o600); err != nil { // a file in the directory's place
-		t.Fatal(err)
-	}
-	s.save()
-	s.look(time.Now())
-	if n := strings.Count(log.String(), "cannot store the measurements"); n != 1 {
-		t.Errorf("said %d times, want once:\n%s", n, log.String())
-	}
-	if err := os.Remove(string(cfg.StateDir)); err != nil {
-		t.Fatal(err)
-	}
-	s.look(time.Now())
-	if kept, err := loadRecords(cfg.StateDir); err != nil || kept["GPU-1"].Key != "k" {
-		t.Errorf("stored %v, error %v", kept, err)
-	}
-}
-
-// A GPU that cannot be measured is left alone, and the log says so once.
+// A GPU that cannot be measured is left alone, and the node's attributes say why.
 func TestUnsupportedGPUsAreLeftAlone(t *testing.T) {
-	var log bytes.Buffer
-	s, err := NewScheduler(DefaultSchedule(), Runner{}, hclog.New(&hclog.LoggerOptions{Output: &log}))
+	s, err := NewScheduler(DefaultSchedule(), Runner{}, hclog.NewNullLogger())
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.run.proc = t.TempDir()
 	inv := gpu.Inventory{Devices: []gpu.Device{{ID: "GPU-p100", Model: "Tesla P100-SXM2-16GB", Chip: gpu.Chip{ComputeMajor: 6}}, {ID: "GPU-h200", Model: "NVIDIA H200", Chip: gpu.Chip{ComputeMajor: 9}},
 		{ID: "GPU-vgpu", Model: "NVIDIA A40-24Q", Chip: gpu.Chip{ComputeMajor: 8, Virtual: true}}}}
-	for range 3 {
-		s.Observe(&inv, nil)
-	}
+	s.Observe(&inv, nil)
 	now := time.Now()
 	s.look(now)
 	if got := s.next(now.Add(time.Hour)); len(got) != 1 || got[0].Device.ID != "GPU-h200" {
 		t.Errorf("sessions would begin on %+v", got)
 	}
-	for _, reason := range []string{"compute capability 6.0 is too old", "a virtual GPU"} {
-		if n := strings.Count(log.String(), reason); n != 1 || strings.Contains(log.String(), "GPU-h200") {
-			t.Errorf("%q is said %d times, want once:\n%s", reason, n, log.String())
+	for id, reason := range map[string]string{"GPU-p100": "compute capability 6.0 is too old", "GPU-vgpu": "a virtual GPU"} {
+		if got := s.Accounts()[id].Unable; !strings.HasPrefix(got, reason) {
+			t.Errorf("published: %q, want %q", got, reason)
 		}
 	}
 }
@@ -868,8 +776,8 @@ func TestTaskHasItsGPUMeasured(t *testing.T) {
 	if err != nil || other == mine {
 		t.Fatalf("tickets %q and %q, error %v", mine, other, err)
 	}
-	showProcess(t, n.proc, "1", "NVIDIA_VISIBLE_DEVICES=void NOMAD_PAL_RESERVATION="+other)
-	showProcess(t, n.proc, "2", "NVIDIA_VISIBLE_DEVICES=void NOMAD_PAL_MEASURE=1 NOMAD_PAL_RESERVATION="+mine)
+	showProcess(t, n.proc, "1", "NOMAD_PAL_RESERVATION="+other)
+	showProcess(t, n.proc, "2", "NOMAD_PAL_MEASURE=1 NOMAD_PAL_RESERVATION="+mine)
 	n.until("measured", func() bool { return n.measured(1) })
 	got := n.Accounts()
 	if a := got[fakecuda.UUID(1)]; a.Last == "" || a.Problem != "" || !a.Provisional {

@@ -4,7 +4,6 @@
 package measure
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -131,7 +130,7 @@ func (r Runner) Session(ctx context.Context, t Target, p Plan, progress func(Pro
 	}
 	if err != nil {
 		s.result.Partial = true
-		s.result.Problem, s.result.refused = err.Error(), isRefused(err)
+		s.result.Problem = err.Error()
 		if errors.Is(err, context.Canceled) {
 			s.result.Problem = interrupted
 		}
@@ -230,7 +229,6 @@ func (s *session) measure(ctx context.Context) error {
 	s.work = m.Device.Work
 	s.result.CUDA = m.Device.CUDA
 	s.result.Warnings = append(s.result.Warnings, m.Device.Skipped...)
-	s.result.Model = cmp.Or(s.result.Model, m.Device.Name)
 	s.result.Key = s.key()
 	if err := s.warmUp(ctx); err != nil {
 		return fmt.Errorf("warming up: %w", err)

@@ -43,8 +43,6 @@ func Troubles(d statedir.Dir) (map[string]string, error) {
 		switch {
 		case r.Corrupt:
 			out[id] = "does not always compute the same result (silent data corruption)"
-		case r.Downs >= mostDowns:
-			out[id] = fmt.Sprintf("is measured only on request (jobspecs/measure.nomad.hcl): the measurement was cut short %d times in a row, because the plugin or the machine went down each time", r.Downs)
 		case r.Problem != "":
 			out[id] = fmt.Sprintf("could not be measured at %s: %s", r.Tried.Format(time.RFC3339), r.Problem)
 		}
@@ -77,8 +75,6 @@ func (s *Scheduler) Accounts() map[string]attr.Account {
 			a.Unable = err.Error()
 		case s.inUse[d.ID] != "":
 			a.Waits = "in use: " + s.inUse[d.ID]
-		case r.Downs >= mostDowns && !r.Asks:
-			a.Waits = fmt.Sprintf("measuring this GPU was cut short %d times in a row, because the plugin or the machine went down each time", r.Downs)
 		case s.unproven != "" && !r.Asks && s.wants(time.Now(), s.cfg, d):
 			a.Waits = s.unproven + "; " + UnprovenNext
 		}

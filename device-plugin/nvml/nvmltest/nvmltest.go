@@ -114,16 +114,11 @@ func H200(n int) State {
 	return s
 }
 
-// Own gives each GPU an id and the number of a device file that no other test has, and returns the
-// ids. A plugin looks for tasks that hold its GPUs among all processes and containers of the machine,
-// which include those of other tests.
+// Own gives each GPU an id that no other test has, and returns the ids.
 func (s State) Own() (ids []string) {
-	minor := 100_000 + rand.IntN(1_000_000_000)
 	for i := 0; s[fmt.Sprintf("gpu%d", i)] != nil; i++ {
-		scope := fmt.Sprintf("gpu%d", i)
 		ids = append(ids, fmt.Sprintf("GPU-%08d-0000-0000-0000-%012x", i, rand.Uint64()>>16))
-		s.Set(scope, "uuid", ids[i])
-		s.Set(scope, "minor", fmt.Sprint(minor+i))
+		s.Set(fmt.Sprintf("gpu%d", i), "uuid", ids[i])
 	}
 	return ids
 }
