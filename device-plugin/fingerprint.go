@@ -249,7 +249,6 @@ func (s *stream) look() bool {
 		s.p.clear(id)
 		s.scan()
 	}
-	s.p.restartForState()
 	if s.p.scanned && s.p.crashes.lasted(time.Now()) {
 		s.p.calm()
 	}

@@ -25,7 +25,6 @@ const (
 	reasonRemap      = "row-remap-failure"
 	reasonRetired    = "page-retirement"
 	reasonSRAM       = "sram-ecc-threshold"
-	reasonECC        = "ecc-uncorrected"
 	reasonNVML       = "nvml"             // followed by ":" and the question that failed; also a degradation
 	reasonFabric     = "fabric-not-ready" // CUDA does not start
 	reasonNVLink     = "nvlink-down"
@@ -48,7 +47,7 @@ const (
 // faults are the reasons why a GPU is unhealthy, and degradations those why it is degraded, as far as
 // the operator can change their effect.
 var (
-	faults = []string{reasonLost, reasonUnanswered, reasonReset, reasonRecovery, reasonRemap, reasonRetired, reasonSRAM, reasonECC, reasonFabric}
+	faults = []string{reasonLost, reasonUnanswered, reasonReset, reasonRecovery, reasonRemap, reasonRetired, reasonSRAM, reasonFabric}
 
 	degradations = []string{reasonNVML, reasonNVLink, degradedThermal, degradedBrake, degradedPCIe, degradedFabric, degradedNVLink,
 		degradedRetired, degradedPending, degradedSlow, degradedWrong}
@@ -122,17 +121,7 @@ type latch struct {
 	// Chosen means that the operator made the Xid fatal. The driver requests no recovery for it, so
 	// the driver cannot clear the latch.
 	Chosen bool `json:"chosen,omitempty"`
-	// Counted means that no Xid was seen, but the driver counted an error of the same kind as Xid
-	// 48.
-	Counted bool `json:"counted,omitempty"`
-	good    int  // readings in a row without a recovery action
-}
-
-// count is the number of a GPU's uncorrectable memory errors that have been judged.
-type count struct {
-	Errors int64  `json:"errors"`
-	Boot   string `json:"boot,omitempty"` // as in latch; the count begins when the driver is loaded
-	Load   string `json:"load,omitempty"`
+	good   int  // readings in a row without a recovery action
 }
 
 // record is the plugin's knowledge about one device.
@@ -142,8 +131,6 @@ type record struct {
 	good      int     // good readings in a row since it became unhealthy
 	bad       int     // bad readings in a row
 	questions questions
-	ecc       count
-	eccRead   time.Time   // when the error count was last read from the driver
 	fresh     bool        // the last reading has not been counted yet
 	answered  bool        // it has answered at least once
 	silent    time.Time   // start of its silence; zero while it answers
@@ -152,9 +139,7 @@ type record struct {
 	lost      bool
 	nvlinkXid bool
 	doubleBit time.Time // time of the last Xid 48
-	whole     bool      // the last Xid 48 named the whole GPU of this MIG instance
 	contained time.Time // time of the last Xid 94
-	beside    time.Time // time of the last Xid 94 of another MIG instance of the GPU
 	slow      []slowReading
 	thermal   bool // degraded by heat or power brake, as of the latest scan
 	brake     bool
@@ -167,12 +152,11 @@ type slowReading struct {
 	thermal, brake bool
 }
 
-// health turns readings and events into verdicts. health does no I/O; its owner stores the latches
-// and error counts.
+// health turns readings and events into verdicts. health does no I/O; its owner stores the latches.
 type health struct {
 	records    map[string]*record
 	boot, load string // from the latest scan that reported them
-	changed    bool   // latches or error counts differ from what was stored
+	changed    bool   // latches differ from what was stored
 }
 
 func newHealth() *health { return &health{records: map[string]*record{}} }
@@ -186,38 +170,30 @@ func (h *health) record(id string) *record {
 	return r
 }
 
-// event handles an Xid of one device. whole means that the device is a MIG instance, but the Xid
-// named its GPU.
-func (h *health) event(now time.Time, id string, xid int, whole bool, cfg HealthConfig) {
+// event handles an Xid of one device.
+func (h *health) event(now time.Time, id string, xid int, cfg HealthConfig) {
 	r := h.record(id)
 	r.xidLast, r.xidCount = xid, r.xidCount+1
 	switch judgeXid(xid, cfg) {
 	case xidFatal:
 		h.latch(r, xid, slices.Contains(cfg.Unhealthy, xidReason(xid)))
 	case xidDoubleBit:
-		r.doubleBit, r.whole = now, whole
-		if now.Sub(r.contained) > containedWithin && !(whole && now.Sub(r.beside) <= containedWithin) {
+		r.doubleBit = now
+		if now.Sub(r.contained) > containedWithin {
 			h.latch(r, xid, false)
 		}
 	case xidContained:
-		r.contained = now
-		h.excuse(now, r)
+		h.contain(now, id)
 	case xidNVLink:
 		r.nvlinkXid = true
 	}
 }
 
-// containedBeside handles the Xid 94 of another MIG instance of the GPU. If an earlier Xid 48 named
-// the whole GPU, the Xid 48 concerned the other instance.
-func (h *health) containedBeside(now time.Time, id string) {
+// contain handles an Xid 94, which excuses an Xid 48 of the same error. With MIG, the two can name
+// different devices of a GPU: every device counts.
+func (h *health) contain(now time.Time, id string) {
 	r := h.record(id)
-	if r.beside = now; r.whole {
-		h.excuse(now, r)
-	}
-}
-
-// excuse clears an Xid 48 if its error was contained.
-func (h *health) excuse(now time.Time, r *record) {
+	r.contained = now
 	if now.Sub(r.doubleBit) <= containedWithin {
 		h.unlatch(r, func(l latch) bool { return l.Xid == 48 })
 	}
@@ -264,7 +240,6 @@ func (h *health) observe(now time.Time, inv gpu.Inventory, spacing time.Duration
 		r.fresh = true
 		r.hear(now, d.Signals)
 		r.questions.take(d.Signals)
-		h.count(now, r, d)
 	}
 }
 
@@ -278,38 +253,6 @@ func (r *record) hear(now time.Time, s gpu.Signals) {
 		r.silent = now
 	}
 	r.late = r.answered && now.Sub(r.silent) < silentFor
-}
-
-// count judges the driver's count of memory errors since the driver was loaded. An error without an
-// Xid, for example from before the plugin's start, counts like an Xid 48 that arrives now. If the
-// driver reports recovery actions, count leaves the verdict to them.
-func (h *health) count(now time.Time, r *record, d *gpu.Device) {
-	if d.Signals.ECCUncorrected == nil || d.Signals.Lost || d.Signals.Unanswered {
-		return
-	}
-	n, before := *d.Signals.ECCUncorrected, r.ecc
-	if differs(before.Boot, h.boot) || differs(before.Load, h.load) {
-		before = count{}
-	}
-	since := r.eccRead.Add(-containedWithin)
-	r.eccRead = now
-	if n == before.Errors {
-		return
-	}
-	r.ecc, h.changed = count{n, h.boot, h.load}, true
-	if n < before.Errors { // the GPU was reset
-		h.unlatch(r, func(l latch) bool { return l.Counted })
-		return
-	}
-	known := slices.ContainsFunc(r.latches, func(l latch) bool { return l.Xid == 48 })
-	contained := func(at time.Time) bool { return !at.IsZero() && at.After(since) }
-	if known || contained(r.contained) || contained(r.beside) || d.Signals.Recovery != nil {
-		return
-	}
-	h.latch(r, 48, false)
-	i := slices.IndexFunc(r.latches, func(l latch) bool { return l.Xid == 48 })
-	r.latches[i].Counted = true
-	r.doubleBit, r.whole = now, d.Parent != "" // an Xid 94 can still follow
 }
 
 // hung ends the grace period of all devices that do not answer.
@@ -494,12 +437,8 @@ func (r *record) first(failed []gpu.Failure) string {
 // latched returns the reason of the first latch that counts; "" if there is none.
 func (r *record) latched(cfg HealthConfig) string {
 	for _, l := range r.latches {
-		switch {
-		case slices.Contains(cfg.Ignore, xidReason(l.Xid)):
-		case !l.Counted:
-			return xidReason(l.Xid)
-		case !slices.Contains(cfg.Ignore, reasonECC):
-			return reasonECC
+		if reason := xidReason(l.Xid); !slices.Contains(cfg.Ignore, reason) {
+			return reason
 		}
 	}
 	return ""

@@ -64,7 +64,7 @@ func (s *story) run(t *testing.T, d *datadriven.TestData) string {
 		d.ScanArgs(t, "n", &n)
 		d.MaybeScanArgs(t, "after_s", &after)
 		s.now = s.now.Add(time.Duration(after) * time.Second)
-		s.health.event(s.now, id, n, false, s.cfg)
+		s.health.event(s.now, id, n, s.cfg)
 	case "restart": // the plugin restarts, and has stored what must survive
 		h := newHealth()
 		h.restore(s.health.kept())
@@ -152,10 +152,6 @@ func signal(t *testing.T, s *gpu.Signals, name string) {
 		s.Recovery = &n
 		return
 	}
-	if _, err := fmt.Sscanf(name, "ecc=%d", &n); err == nil {
-		s.ECCUncorrected = new(int64(n))
-		return
-	}
 	if _, err := fmt.Sscanf(name, "pages=%d", &n); err == nil {
 		s.RetiredPages = new(int64(n))
 		return
@@ -170,7 +166,7 @@ func TestApplicationXidsNeverMakeAGPUUnhealthy(t *testing.T) {
 	inv := gpu.Inventory{Devices: []gpu.Device{{ID: "g"}}}
 	for _, xid := range []int{8, 11, 13, 25, 31, 32, 37, 38, 39, 40, 41, 43, 44, 45, 60, 63, 66, 67, 68, 69, 70, 71, 72, 75, 76, 77, 80, 82, 83, 84, 85, 86,
 		88, 89, 92, 93, 94, 96, 100, 107, 121, 126, 135, 137, 139, 141, 142, 152, 153, 154, 160, 161, 78, 157, 159, 162, 170, 999} {
-		h.event(time.Unix(int64(xid), 0), "g", xid, false, cfg)
+		h.event(time.Unix(int64(xid), 0), "g", xid, cfg)
 		h.observe(time.Unix(int64(xid), 0), inv, time.Minute)
 		if v := h.verdicts(inv, cfg)["g"]; !v.healthy {
 			t.Errorf("Xid %d makes the GPU unhealthy: %s", xid, v.reason)
@@ -182,7 +178,7 @@ func TestFatalXidsMakeAGPUUnhealthy(t *testing.T) {
 	for _, xid := range []int{46, 48, 54, 62, 64, 79, 95, 109, 110, 119, 120, 136, 140, 143, 151, 156, 158, 167, 168, 169} {
 		h, cfg := newHealth(), DefaultConfig().Health
 		inv := gpu.Inventory{Devices: []gpu.Device{{ID: "g"}}}
-		h.event(time.Unix(0, 0), "g", xid, false, cfg)
+		h.event(time.Unix(0, 0), "g", xid, cfg)
 		if got, want := h.verdicts(inv, cfg)["g"].reason, fmt.Sprintf("xid:%d", xid); got != want {
 			t.Errorf("Xid %d: reason %q, want %q", xid, got, want)
 		}
@@ -195,7 +191,7 @@ func TestNVLinkXidsCountWhileALinkIsDown(t *testing.T) {
 		for _, down := range []bool{false, true} {
 			h, cfg := newHealth(), DefaultConfig().Health
 			inv := gpu.Inventory{Devices: []gpu.Device{{ID: "g", Signals: gpu.Signals{NVLinkDown: down}}}}
-			h.event(time.Unix(0, 0), "g", xid, false, cfg)
+			h.event(time.Unix(0, 0), "g", xid, cfg)
 			if v := h.verdicts(inv, cfg)["g"]; v.healthy == down {
 				t.Errorf("Xid %d, a link is down: %v, healthy: %v", xid, down, v.healthy)
 			}
@@ -207,7 +203,7 @@ func TestNVLinkXidsCountWhileALinkIsDown(t *testing.T) {
 func TestAFatalXidIsRememberedOnce(t *testing.T) {
 	h, cfg := newHealth(), DefaultConfig().Health
 	for i, xid := range []int{119, 79, 119, 119, 79} {
-		h.event(time.Unix(int64(i), 0), "g", xid, false, cfg)
+		h.event(time.Unix(int64(i), 0), "g", xid, cfg)
 	}
 	if got := h.records["g"].latches; len(got) != 2 || got[0].Xid != 79 || got[1].Xid != 119 {
 		t.Errorf("remembered: %+v", got)

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -54,17 +53,13 @@ type Options struct {
 	// first scan does.
 	Open func(Config) Backend
 	// Exit ends the process if the driver hangs and does not recover. Exit also ends the process if
-	// only a new process can find a replaced driver, or can read state that this process could not
-	// read.
+	// only a new process can find a replaced driver.
 	Exit func(code int)
 	// Self is the command that runs measure.ChildMain; nil means that the plugin does not measure.
 	Self []string
 	// Patience is the maximum time that the first message waits for the first scan. 0 means
 	// firstWithin. If the plugin has a stored list of GPUs, the maximum is at least firstHangAfter.
 	Patience time.Duration
-	// Recall is the state_dir of the node's running plugin, for commands that keep no state
-	// themselves. Memory errors that the running plugin has judged are not new to these commands.
-	Recall string
 }
 
 // Plugin implements Nomad's device.DevicePlugin.
@@ -77,20 +72,19 @@ type Plugin struct {
 	streams     sync.WaitGroup // counts the fingerprint streams
 	known       chan struct{}  // closed once the node's GPUs are known
 
-	mu        sync.Mutex
-	cfg       Config
-	driver    driver
-	release   releaseState
-	crashes   crashes
-	store     *store
-	stateless bool // the state_dir could not be used when the plugin started, or was replaced
-	said      onceLog
-	health    *health
-	roster    *roster          // nil until ready
-	sharedBy  map[string]int   // number of each device's sharing block, from 0
-	daemons   map[string]error // why MPS control daemons do not answer, by pipe directory
-	profiles  profiles
-	measures  *measure.Scheduler // nil if nothing is measured
+	mu       sync.Mutex
+	cfg      Config
+	driver   driver
+	release  releaseState
+	crashes  crashes
+	store    *store
+	said     onceLog
+	health   *health
+	roster   *roster          // nil until ready
+	sharedBy map[string]int   // number of each device's sharing block, from 0
+	daemons  map[string]error // why MPS control daemons do not answer, by pipe directory
+	profiles profiles
+	measures *measure.Scheduler // nil if nothing is measured
 	// measuring is the scheduler that a stream runs, because only one stream measures.
 	measuring *measure.Scheduler
 	view      view // the last view
@@ -181,7 +175,7 @@ func (p *Plugin) configure(cfg Config) {
 	}
 	p.cfg = cfg
 	p.driver, p.measures = driver{missing: p.driver.missing}, nil
-	p.health, p.store, p.stateless = newHealth(), nil, false
+	p.health, p.store = newHealth(), nil
 	p.profiles, p.release = profiles{}, releaseState{}
 	p.said.messages, p.view.unkept = map[string]bool{}, map[string]error{}
 }
@@ -217,18 +211,12 @@ func (p *Plugin) ready() {
 	p.store = openStore(p.cfg.StateDir)
 	if err := p.store.Prepare(); err != nil {
 		p.stored(noState, err)
-		p.store, p.stateless = openStore(""), true
+		p.store = openStore("")
 	}
-	p.store.as, _ = os.Stat(string(p.store.Dir))
 	p.stored(forgetsStarts, p.crashes.begin(time.Now(), p.store.Dir, p.log))
 	kept, err := p.store.load()
 	if err != nil {
 		p.log.Warn("stored faults are lost", "error", err)
-	}
-	if p.opts.Recall != "" {
-		if theirs, err := openStore(p.opts.Recall).load(); err == nil {
-			kept.ECC = theirs.ECC
-		}
 	}
 	p.health.restore(kept)
 	before, err := p.store.loadInventory()
@@ -364,35 +352,6 @@ func (p *Plugin) restartFor(err error) {
 }
 
 const noState = "the plugin cannot store its state (config key state_dir), so it forgets faults and measurements when it restarts"
-
-// restartForState ends the process if the state_dir could not be used at the start, or if another
-// directory has replaced it, for example because its disk was mounted late. Only a new process reads
-// the whole state_dir before it writes anything. The new process also gets the faults that this
-// process has latched. Callers hold mu.
-func (p *Plugin) restartForState() {
-	if p.store.replaced() {
-		p.store, p.stateless = openStore(""), true // write nothing over the state in the new directory
-	}
-	if !p.stateless || time.Since(p.crashes.started) < leastUptime {
-		return
-	}
-	s := openStore(p.cfg.StateDir)
-	if err := s.Prepare(); err != nil {
-		p.stored(noState, err)
-		return
-	}
-	kept, err := s.load()
-	if err != nil {
-		p.log.Warn("stored faults are lost", "error", err)
-	}
-	p.health.restore(kept)
-	if err := s.save(p.health); err != nil {
-		return // a new process could not store anything either
-	}
-	p.log.Warn("state_dir is usable now, or was replaced; ending the process so that Nomad starts a new one that reads the stored state")
-	p.stateless = false
-	p.opts.Exit(restartExit)
-}
 
 // judge computes the view's verdicts and ratings from its inventory. Callers hold mu.
 func (p *Plugin) judge() {

@@ -21,7 +21,6 @@ func TestRemedy(t *testing.T) {
 		reset bool
 	}{
 		"reset-required":                      {reset, true},
-		"ecc-uncorrected":                     {reset, true},
 		"xid:119":                             {reset, true},
 		"xid:79":                              {"PCIe seating", false},
 		"gpu-lost":                            {"PCIe seating", false},

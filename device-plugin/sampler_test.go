@@ -23,9 +23,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
 	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
-	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
-	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
 // slowDriver takes a second for each reading.
@@ -166,7 +164,7 @@ func TestStatisticWithoutAMaximum(t *testing.T) {
 func TestHealthStatistic(t *testing.T) {
 	for want, v := range map[string]verdict{"healthy": {healthy: true}, "xid:79": {reason: "xid:79"}, "degraded:pcie": {healthy: true, degraded: []string{"pcie"}}} {
 		view, set := view{verdicts: map[string]verdict{"GPU-0": v}}, statistics{}
-		view.speed(set, "GPU-0")
+		view.health(set, "GPU-0")
 		if got := *set["Health"].StringVal; got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
@@ -233,7 +231,7 @@ func TestEveryStatisticIsDocumented(t *testing.T) {
 	documented := map[string]string{}
 	for _, row := range regexp.MustCompile("(?m)^\\| (`[^|]*) \\|([^|]*)\\|").FindAllStringSubmatch(table, -1) {
 		for _, name := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(row[1], -1) {
-			documented[strings.ReplaceAll(name[1], "<A–D>", "A")] = row[2]
+			documented[name[1]] = row[2]
 		}
 	}
 	var everything gpu.Sample
@@ -243,7 +241,7 @@ func TestEveryStatisticIsDocumented(t *testing.T) {
 			f.Set(reflect.New(f.Type().Elem()))
 		}
 	}
-	view := view{rating: rating{entries: map[string]map[pal.AppClass]profile.Entry{"GPU-0": {"A": {}}}}}
+	view := view{}
 	for name, value := range view.instance("GPU-0", everything, time.Now()).Stats.Attributes {
 		if unit, ok := documented[name]; !ok || !strings.Contains(unit, value.Unit) {
 			t.Errorf("%s (unit %q): on the page %v, with %q", name, value.Unit, ok, unit)

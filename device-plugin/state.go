@@ -4,11 +4,8 @@
 package deviceplugin
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
-	"io/fs"
-	"os"
 	"slices"
 	"time"
 
@@ -20,15 +17,13 @@ import (
 // the plugin. Without a directory it stores nothing.
 type store struct {
 	statedir.Dir
-	inventory string      // the list of GPUs as last saved
-	as        fs.FileInfo // the directory at the plugin's start; nil if there is none
+	inventory string // the list of GPUs as last saved
 }
 
 // stored is the format of the state file.
 type stored struct {
 	Version int                `json:"version"`
 	Latches map[string][]latch `json:"latches"` // by device id
-	ECC     map[string]count   `json:"ecc,omitempty"`
 }
 
 const (
@@ -40,13 +35,6 @@ const (
 )
 
 func openStore(dir string) *store { return &store{Dir: statedir.Dir(dir)} }
-
-// replaced reports whether another directory has taken the place of the store's directory, for
-// example because a filesystem was mounted there.
-func (s *store) replaced() bool {
-	now, err := os.Stat(string(s.Dir))
-	return err == nil && s.as != nil && !os.SameFile(s.as, now)
-}
 
 // load returns the stored faults; nothing if there is no file.
 func (s *store) load() (stored, error) {
@@ -101,33 +89,19 @@ func (s *store) loadInventory() (gpu.Inventory, error) {
 	return inv, nil
 }
 
-// restore adds the stored latches and counts to those that are known.
+// restore takes the stored latches.
 func (h *health) restore(kept stored) {
 	for id, latches := range kept.Latches {
-		r := h.record(id)
-		for _, l := range latches {
-			if !slices.ContainsFunc(r.latches, func(o latch) bool { return o.Xid == l.Xid }) {
-				r.latches = append(r.latches, l)
-			}
-		}
-		slices.SortFunc(r.latches, func(a, b latch) int { return cmp.Compare(a.Xid, b.Xid) })
-	}
-	for id, n := range kept.ECC {
-		if r := h.record(id); r.ecc == (count{}) {
-			r.ecc = n
-		}
+		h.record(id).latches = latches
 	}
 }
 
-// kept returns the data to store: the latched faults and the judged memory errors.
+// kept returns the data to store: the latched faults.
 func (h *health) kept() stored {
-	st := stored{Version: storeVersion, Latches: map[string][]latch{}, ECC: map[string]count{}}
+	st := stored{Version: storeVersion, Latches: map[string][]latch{}}
 	for id, r := range h.records {
 		if len(r.latches) > 0 {
 			st.Latches[id] = r.latches
-		}
-		if r.ecc != (count{}) {
-			st.ECC[id] = r.ecc
 		}
 	}
 	return st
@@ -160,14 +134,14 @@ func (p *Plugin) named(id string) (found []string) {
 	return found
 }
 
-// siblings returns the other MIG instances of an instance's GPU. Callers hold mu.
-func (p *Plugin) siblings(id string) []string {
-	devices := p.view.inv.Devices
-	i := slices.IndexFunc(devices, func(d gpu.Device) bool { return d.ID == id && d.Parent != "" })
-	if i < 0 {
-		return nil
+// wholeGPU returns all devices of the GPU that has a device. Callers hold mu.
+func (p *Plugin) wholeGPU(id string) []string {
+	for _, d := range p.view.inv.Devices {
+		if d.ID == id {
+			return p.named(d.Physical())
+		}
 	}
-	return slices.DeleteFunc(p.named(devices[i].Parent), func(other string) bool { return other == id })
+	return p.named(id)
 }
 
 // StoredDevices returns the GPUs and MIG instances that the plugin with this state directory last
@@ -220,12 +194,12 @@ func (p *Plugin) event(now time.Time, e gpu.Event) {
 		hit = []string{e.GPU} // no scan has listed the device yet
 	}
 	for _, id := range hit {
-		p.health.event(now, id, e.Xid, id != e.GPU, p.cfg.Health)
+		p.health.event(now, id, e.Xid, p.cfg.Health)
 		p.said.xid(now, id, e.Xid, p.health.record(id).xidCount)
 	}
 	if judgeXid(e.Xid, p.cfg.Health) == xidContained {
-		for _, id := range p.siblings(e.GPU) {
-			p.health.containedBeside(now, id)
+		for _, id := range p.wholeGPU(e.GPU) {
+			p.health.contain(now, id)
 		}
 	}
 	p.judge()

@@ -166,84 +166,6 @@ func TestUnusableStateDir(t *testing.T) {
 	}
 }
 
-// A state_dir that can be used only after the start, because its disk is mounted late, is used from
-// then on, by a new process. The process reads what the directory has, and no fault is lost.
-func TestStateDirThatComesLate(t *testing.T) {
-	cfg := DefaultConfig()
-	cfg.StateDir = filepath.Join(t.TempDir(), "state")
-	if err := os.WriteFile(cfg.StateDir, nil, 0o600); err != nil { // a file in the directory's place
-		t.Fatal(err)
-	}
-	synctest.Test(t, func(t *testing.T) {
-		p, s, log, exits := onStage(2, cfg)
-		c, end := fingerprints(t, p)
-		next(t, c)
-		s.events <- gpu.Event{GPU: "GPU-0", Xid: 79}
-		next(t, c)
-		time.Sleep(2 * leastUptime)
-		synctest.Wait()
-		if len(*exits) > 0 {
-			t.Errorf("it ends without a directory: %v", *exits)
-		}
-		if err := os.Remove(cfg.StateDir); err != nil {
-			t.Fatal(err)
-		}
-		before := newHealth()
-		before.record("GPU-1").latches = []latch{{Xid: 95, Chosen: true}}
-		if err := openStore(cfg.StateDir).save(before); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(10 * lookInterval)
-		synctest.Wait()
-		end()
-		if !slices.Equal(*exits, []int{restartExit}) {
-			t.Errorf("exits %v; log:\n%s", *exits, log)
-		}
-	})
-	bothStored(t, cfg.StateDir)
-}
-
-// bothStored checks that the state has a fault of this process and one of an earlier process.
-func bothStored(t *testing.T, dir string) {
-	t.Helper()
-	faults, err := LatchedFaults(dir, gpu.Inventory{})
-	if err != nil || faults["GPU-0"] != "xid:79" || faults["GPU-1"] != "xid:95" {
-		t.Errorf("stored faults %v, %v", faults, err)
-	}
-}
-
-// A disk is mounted over an existing state_dir shortly after the plugin's start. The plugin does not
-// overwrite the state on the disk, and a new process reads it. No fault is lost.
-func TestStateDirThatIsMountedLate(t *testing.T) {
-	cfg := DefaultConfig()
-	cfg.StateDir = filepath.Join(t.TempDir(), "state")
-	synctest.Test(t, func(t *testing.T) {
-		p, s, log, exits := onStage(2, cfg)
-		c, end := fingerprints(t, p)
-		next(t, c)
-		before := newHealth()
-		before.record("GPU-1").latches = []latch{{Xid: 95, Chosen: true}}
-		if err := openStore(cfg.StateDir + ".disk").save(before); err != nil {
-			t.Fatal(err)
-		}
-		for _, to := range []string{"", ".disk"} { // a mount also changes the directory at the path
-			if err := os.Rename(cfg.StateDir+to, cfg.StateDir+map[string]string{"": ".hidden"}[to]); err != nil {
-				t.Fatal(err)
-			}
-		}
-		time.Sleep(2 * lookInterval)
-		s.events <- gpu.Event{GPU: "GPU-0", Xid: 79}
-		next(t, c)
-		time.Sleep(2 * leastUptime)
-		synctest.Wait()
-		end()
-		if !slices.Equal(*exits, []int{restartExit}) {
-			t.Errorf("exits %v; log:\n%s", *exits, log)
-		}
-	})
-	bothStored(t, cfg.StateDir)
-}
-
 // An error that was contained in one MIG instance is not a fault of the other instances,
 // although Xid 48 names the whole GPU. A fault of their own is.
 func TestContainedErrorOfAMIGInstance(t *testing.T) {
@@ -261,8 +183,6 @@ func TestContainedErrorOfAMIGInstance(t *testing.T) {
 		"94, 48 of the GPU":              {[]event{{0, "MIG-1", 94}, {1, "GPU-P", 48}}, nil},
 		"48 of the GPU, 94 much later":   {[]event{{0, "GPU-P", 48}, {60, "MIG-1", 94}}, []string{"MIG-0", "MIG-1", "MIG-2"}},
 		"48 of the GPU, 94, 95":          {[]event{{0, "GPU-P", 48}, {1, "MIG-1", 94}, {1, "MIG-2", 95}}, []string{"MIG-2"}},
-		"48 of another instance, 94":     {[]event{{0, "MIG-0", 48}, {1, "MIG-1", 94}}, []string{"MIG-0"}},
-		"94, 48 of another instance":     {[]event{{0, "MIG-1", 94}, {1, "MIG-0", 48}}, []string{"MIG-0"}},
 		"48 of the GPU, 94 of another's": {[]event{{0, "GPU-P", 48}, {1, "MIG-other", 94}}, []string{"MIG-0", "MIG-1", "MIG-2"}},
 	} {
 		p, _, _, _ := onStage(0, DefaultConfig())

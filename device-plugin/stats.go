@@ -13,7 +13,6 @@ import (
 	"github.com/hashicorp/nomad/plugins/shared/structs"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
-	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
@@ -104,7 +103,6 @@ func (p *Plugin) stats(interval time.Duration) []*device.DeviceGroupStats {
 		if x := xids[d.ID]; x[1] > 0 {
 			s.XidLast, s.XidCount = new(x[0]), new(x[1])
 		}
-		counted(&s, d)
 		for n, in := range v.instances(d) {
 			if n == 0 {
 				g.InstanceStats[in.id] = v.instance(d.ID, s, at)
@@ -116,23 +114,12 @@ func (p *Plugin) stats(interval time.Duration) []*device.DeviceGroupStats {
 	return out
 }
 
-// counted adds the error counts of the latest scan to the sample. Only whole GPUs have such counts.
-func counted(s *gpu.Sample, d gpu.Device) {
-	if d.Parent != "" {
-		return
-	}
-	s.NVLinkErrors, s.RetiredPages = d.Signals.NVLinkErrorCount, d.Signals.RetiredPages
-	if s.RetiredPages != nil {
-		s.RetirementPending = &d.Signals.RetirementPending
-	}
-}
-
 // part builds the statistics of a second or later part of a shared GPU. It leaves out the GPU's
 // activity, because sums over the parts must not count the activity twice.
 func (v *view) part(id, first string, taken time.Time) *device.DeviceStats {
 	set := statistics{}
 	set.text("Statistics of", &first, "The part of the GPU that reports the GPU's statistics")
-	v.speed(set, id)
+	v.health(set, id)
 	return &device.DeviceStats{Summary: set["Statistics of"], Stats: &structs.StatObject{Attributes: set}, Timestamp: taken}
 }
 
@@ -144,7 +131,7 @@ func (v *view) instance(id string, s gpu.Sample, taken time.Time) *device.Device
 	set.errors(s)
 	set.number("Tensor active", s.TensorActivePercent, "%", "Share of time that tensor cores were busy")
 	set.number("DRAM active", s.DRAMActivePercent, "%", "Memory bandwidth used relative to the maximum")
-	v.speed(set, id)
+	v.health(set, id)
 	return &device.DeviceStats{
 		Summary:   set[attr.StatMemory],
 		Stats:     &structs.StatObject{Attributes: set},
@@ -211,12 +198,6 @@ func (st statistics) text(name string, v *string, desc string) {
 	}
 }
 
-func (st statistics) truth(name string, v *bool, desc string) {
-	if v != nil {
-		st[name] = &structs.StatValue{BoolVal: v, Desc: desc}
-	}
-}
-
 func (st statistics) clocks(s gpu.Sample) {
 	st.integer("SM clock", s.SMClockMHz, "MHz", "Current clock of the streaming multiprocessors")
 	st.text("Throttle reasons", s.Throttle, "What holds the clocks down at this moment")
@@ -231,31 +212,12 @@ func (st statistics) clocks(s gpu.Sample) {
 }
 
 func (st statistics) errors(s gpu.Sample) {
-	st.integer("ECC uncorrected", s.ECCUncorrected, "#", "Uncorrectable memory errors since the driver was loaded")
-	st.integer("Remapped rows correctable", s.RemapCorrectable, "#", "Memory rows remapped after correctable errors")
-	st.integer("Remapped rows uncorrectable", s.RemapUncorrectable, "#", "Memory rows remapped after uncorrectable errors")
-	st.truth("Row remap pending", s.RemapPending, "A row will be remapped at the next GPU reset")
-	st.truth("Row remap failed", s.RemapFailed, "A row could not be remapped: the card must be replaced")
-	st.integer("Retired pages", s.RetiredPages, "#", "Memory pages that the driver no longer uses because of errors (before Ampere)")
-	st.truth("Page retirement pending", s.RetirementPending, "A page will be retired at the next GPU reset (before Ampere)")
-	st.integer("NVLink errors", s.NVLinkErrors, "#", "NVLink packets that were damaged or sent again, all links, as of the latest scan")
-	st.integer("PCIe replays", s.PCIeReplays, "#", "PCIe packets sent again since the driver was loaded")
 	st.integer("Xid last", s.XidLast, "", "Number of the last error that the driver reported")
 	st.integer("Xid count", s.XidCount, "#", "Errors that the driver reported since the plugin started")
 }
 
-// speed adds the GPU's health, and its class and PM score for each application class.
-func (v *view) speed(st statistics, id string) {
-	for _, c := range pal.AppClasses() {
-		e, ok := v.rating.entries[id][c]
-		if !ok || e.Unmeasured {
-			continue
-		}
-		class := int64(v.rating.class(id, c, len(v.verdicts[id].degraded) > 0))
-		score := float64(e.Score)
-		st.integer("Variability class "+string(c), &class, "", "The GPU's speed for jobs of this application class: 1 is the fastest class, 5 the slowest")
-		st.number("Variability score "+string(c), &score, "", "Time relative to the median GPU of the model")
-	}
+// health adds the GPU's health.
+func (v *view) health(st statistics, id string) {
 	health := cmp.Or(v.verdicts[id].description(), "healthy")
 	st.text("Health", &health, "Why the GPU is unhealthy or degraded")
 }

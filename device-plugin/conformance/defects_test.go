@@ -299,7 +299,7 @@ func TestU20IgnoringAGPUIgnoresItsMIGInstances(t *testing.T) {
 
 func TestU21UnsupportedECCIsNotZero(t *testing.T) {
 	state := nvmltest.H200(1)
-	for _, key := range []string{"ecc", "ecc_l1", "ecc_l2", "ecc_memory", "ecc_uncorrected"} {
+	for _, key := range []string{"ecc", "ecc_l1", "ecc_l2", "ecc_memory"} {
 		state.Set("gpu0", key, "")
 	}
 	w := start(t, state, fast)

@@ -207,16 +207,12 @@ type Signals struct {
 	RetiredPages *int64
 	// RetirementPending means that pages are retired at the next reset (before Ampere).
 	RetirementPending bool
-	// ECCUncorrected counts memory errors since the driver was loaded; nil if unknown.
-	ECCUncorrected *int64
-	SRAMFault      bool // more uncorrectable SRAM errors than the driver's threshold
+	SRAMFault         bool // more uncorrectable SRAM errors than the driver's threshold
 	// NVLinkDown means that an NVLink is down although it was up before, or although other GPUs of
 	// the model have more links up.
 	NVLinkDown bool
 	// NVLinkErrors means that packets are often damaged or sent again.
 	NVLinkErrors bool
-	// NVLinkErrorCount counts these packets on all links; nil if unknown.
-	NVLinkErrorCount *int64
 	// FabricLimits are codes for the problems of the GPU's NVSwitch fabric that NVML reports,
 	// sorted. A job that uses only this GPU may still run well.
 	FabricLimits []string
@@ -272,15 +268,9 @@ type Sample struct {
 	SharesMemory                           bool   // the GPU uses the machine's memory
 	BAR1UsedMiB, BAR1TotalMiB              *int64
 	ECCL1, ECCL2, ECCMemory                *int64 // corrected errors since the driver was loaded
-	ECCUncorrected                         *int64 // since the driver was loaded
 	SMClockMHz                             *int64
 	Throttle                               *string // comma-separated reasons, or "none"
 	PowerCapPercent, ThermalCapPercent     *float64
-	PCIeReplays, NVLinkErrors              *int64
-	RetiredPages                           *int64
-	RetirementPending                      *bool
-	RemapCorrectable, RemapUncorrectable   *int64
-	RemapPending, RemapFailed              *bool
 	TensorActivePercent, DRAMActivePercent *float64
 	XidLast, XidCount                      *int64
 	// ParentPowerAndTemperature means that power and temperature of a MIG instance are those of its

@@ -136,7 +136,6 @@ func Questions() []Question {
 		{"nvmlDeviceGetMigMode", Detail, "the GPU may be in MIG mode. The plugin keeps the last known state. If no state is known, the GPU counts as whole"},
 		{"nvmlDeviceGetMaxMigDeviceCount", Detail, "the GPU is in MIG mode. The plugin keeps the last known instances"},
 		{"nvmlDeviceGetRemappedRows", Detail, judged},
-		{"nvmlDeviceGetTotalEccErrors", Detail, judged},
 		{"nvmlDeviceGetRetiredPagesPendingStatus", Detail, judged},
 		{"nvmlDeviceGetEccMode", Detail, "it is not known whether the memory corrects errors"},
 		{"nvmlDeviceGetPciInfo", Detail, "the GPU's location is not known"},

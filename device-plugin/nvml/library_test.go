@@ -116,7 +116,7 @@ func TestH200(t *testing.T) {
 		MemoryMiB: new(int64(143771)), PowerLimitW: new(int64(700)), BAR1MiB: new(int64(262144)),
 		CoresClockMHz: new(int64(1980)), MemoryClockMHz: new(int64(3201)),
 		PCI:          gpu.PCI{BandwidthMBPerS: new(int64(63008)), Generation: 5, Width: 16},
-		DisplayState: "Disabled", PersistenceMode: "Enabled", ECC: new(true), Signals: gpu.Signals{Recovery: new(0), ECCUncorrected: new(int64(0))},
+		DisplayState: "Disabled", PersistenceMode: "Enabled", ECC: new(true), Signals: gpu.Signals{Recovery: new(0)},
 	}
 	if diff := cmp.Diff(want, inv.Devices[0]); diff != "" {
 		t.Error(diff)
@@ -155,7 +155,7 @@ func TestGB300(t *testing.T) {
 		NVLink:    gpu.NVLink{Island: 0, Active: 18, P2P: "nvswitch", Clique: "00000000-0000-0000-0000-000000000001.7"},
 		MemoryMiB: new(int64(284208)), SystemMemory: true, PowerLimitW: new(int64(1400)), BAR1MiB: new(int64(524288)),
 		CoresClockMHz: new(int64(2070)), MemoryClockMHz: new(int64(3996)), PCI: gpu.PCI{BandwidthMBPerS: new(int64(121008)), Generation: 6, Width: 16},
-		PersistenceMode: "Enabled", ECC: new(true), Signals: gpu.Signals{Recovery: new(0), ECCUncorrected: new(int64(0))},
+		PersistenceMode: "Enabled", ECC: new(true), Signals: gpu.Signals{Recovery: new(0)},
 	}
 	if diff := cmp.Diff(want, of(t, inv, nvmltest.UUID(2))); diff != "" || len(inv.Warnings) > 0 {
 		t.Error(diff, inv.Warnings)
@@ -189,7 +189,7 @@ func TestReasonNames(t *testing.T) {
 // TestSignals: a GPU's answers about its condition, one reading after the other.
 func TestSignals(t *testing.T) {
 	well := func(change func(*gpu.Signals)) gpu.Signals {
-		s := gpu.Signals{Recovery: new(0), ECCUncorrected: new(int64(0))}
+		s := gpu.Signals{Recovery: new(0)}
 		if change != nil {
 			change(&s)
 		}
@@ -206,7 +206,6 @@ func TestSignals(t *testing.T) {
 		{"field.230=2", well(func(s *gpu.Signals) { s.Recovery = new(2) })},
 		{"remap=1", well(func(s *gpu.Signals) { s.RemapPending = true })},
 		{"remap=2", well(func(s *gpu.Signals) { s.RemapFailed = true })},
-		{"ecc_uncorrected=3", well(func(s *gpu.Signals) { s.ECCUncorrected = new(int64(3)) })},
 		{"remap= retirement=1", well(func(s *gpu.Signals) { s.RetirementPending = true })},
 		{"reasons=64", well(func(s *gpu.Signals) { s.ThermalSlowdown = true })},
 		{"reasons=8", well(func(s *gpu.Signals) { s.ThermalSlowdown = true })},
@@ -609,7 +608,7 @@ func TestLibrariesThatAreNotNVML(t *testing.T) {
 
 func TestSamples(t *testing.T) {
 	state := nvmltest.H200(2)
-	for k, v := range map[string]string{"utilization": "80", "used_mib": "1000", "field.74": "1000", "ecc_l1": "5", "ecc_uncorrected": "2", "reasons": "4", "replays": "9", "remap": "1"} {
+	for k, v := range map[string]string{"utilization": "80", "used_mib": "1000", "field.74": "1000", "ecc_l1": "5", "reasons": "4"} {
 		state.Set("gpu0", k, v)
 	}
 	n := open(t, state)
@@ -622,8 +621,8 @@ func TestSamples(t *testing.T) {
 		t.Fatalf("%d samples, want 2", len(first))
 	}
 	got := fmt.Sprint(*s.PowerW, *s.PowerLimitW, *s.GPUPercent, *s.MemoryPercent, *s.TemperatureC, *s.MemoryUsedMiB, *s.MemoryTotalMiB,
-		*s.BAR1TotalMiB, *s.ECCL1, *s.ECCUncorrected, *s.SMClockMHz, *s.Throttle, *s.PowerCapPercent, *s.PCIeReplays, *s.RemapPending, *s.DRAMActivePercent)
-	if want := fmt.Sprint(75.3, 700, 80, 40, 31, 1000, 143771, 262144, 5, 2, 345, "power-cap", 100.0, 9, true, 0.5); got != want {
+		*s.BAR1TotalMiB, *s.ECCL1, *s.SMClockMHz, *s.Throttle, *s.PowerCapPercent, *s.DRAMActivePercent)
+	if want := fmt.Sprint(75.3, 700, 80, 40, 31, 1000, 143771, 262144, 5, 345, "power-cap", 100.0, 0.5); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	n.set("gpu0", "lost", "1")
@@ -772,7 +771,7 @@ func TestReplays(t *testing.T) {
 // If a value is not available, NVML's call succeeds with all bits set.
 func TestValuesThatAreNotAvailable(t *testing.T) {
 	state := nvmltest.H200(2)
-	for _, key := range []string{"limit_mw", "max_sm_mhz", "sm_mhz", "temperature", "power_mw", "utilization", "encoder", "replays", "ecc_l1", "field.230"} {
+	for _, key := range []string{"limit_mw", "max_sm_mhz", "sm_mhz", "temperature", "power_mw", "utilization", "encoder", "ecc_l1", "field.230"} {
 		state.Set("gpu0", key, "18446744073709551615")
 	}
 	n := open(t, state)
@@ -784,7 +783,7 @@ func TestValuesThatAreNotAvailable(t *testing.T) {
 	for name, missing := range map[string]bool{
 		"power limit": s.PowerLimitW == nil, "power": s.PowerW == nil, "SM clock": s.SMClockMHz == nil, "temperature": s.TemperatureC == nil,
 		"utilization": s.GPUPercent == nil && s.MemoryPercent == nil, "encoder": s.EncoderPercent == nil,
-		"replays": s.PCIeReplays == nil, "ECC errors": s.ECCL1 == nil,
+		"ECC errors": s.ECCL1 == nil,
 	} {
 		if !missing {
 			t.Errorf("%s with all bits set counts as a value", name)
@@ -1203,24 +1202,4 @@ func TestHandlesEndWithNVML(t *testing.T) {
 	if len(n.physical) > 0 || len(n.handles) > 0 {
 		t.Errorf("%d GPUs and %d handles are used that this initialization did not give", len(n.physical), len(n.handles))
 	}
-}
-
-// MIG is enabled, then unreadable, then disabled. The published devices follow.
-func TestR2MIGToggles(t *testing.T) {
-	state := nvmltest.H200(2)
-	n := open(t, state)
-	show := func(what string) {
-		inv := n.scan()
-		for _, d := range inv.Devices {
-			t.Logf("%s: %s parent %q signals %+v", what, d.ID, d.Parent, d.Signals)
-		}
-		t.Log(inv.Warnings)
-	}
-	show("whole")
-	state.Split(0, 2)
-	n.write()
-	show("split")
-	state.Set("gpu0", "mig", "")
-	n.write()
-	show("whole again")
 }

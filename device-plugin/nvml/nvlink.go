@@ -109,22 +109,19 @@ const (
 	noiseOver = time.Second
 )
 
-// nvlinkErrors returns the number of packets on the GPU's links that were damaged or sent again, or
-// nil if the number is unknown. often reports whether the number grows fast.
-func (b *Backend) nvlinkErrors(r *reader, dev nvml.Device, uuid string) (n *int64, often bool) {
+// nvlinkErrors reports whether the number of packets on the GPU's links that were damaged or sent
+// again grows fast.
+func (b *Backend) nvlinkErrors(r *reader, dev nvml.Device, uuid string) bool {
 	count, ok := linkErrorCount(r, dev)
-	if !ok {
-		return nil, false
-	}
-	return new(int64(count)), b.grows("NVLink errors of "+uuid, count, noiseOver, noisy)
+	return ok && b.grows("NVLink errors of "+uuid, count, noiseOver, noisy)
 }
 
 func noisy(perSecond float64, was bool) bool {
 	return perSecond > noisyFrom || was && perSecond >= quietBelow
 }
 
-// linkErrorCount adds up the GPU's error counters. One call is enough if the GPU has totals (up to
-// Hopper) or counters of each link (NVLink 5). Otherwise linkErrorCount asks for each link.
+// linkErrorCount adds up the GPU's error counters: totals (up to Hopper), or counters of each link
+// (NVLink 5).
 func linkErrorCount(r *reader, dev nvml.Device) (sum float64, ok bool) {
 	values := []nvml.FieldValue{
 		{FieldId: nvml.FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL}, {FieldId: nvml.FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL},
@@ -136,21 +133,6 @@ func linkErrorCount(r *reader, dev nvml.Device) (sum float64, ok bool) {
 	}
 	for _, v := range answered(r, dev, values) {
 		n, _ := fieldValue(v)
-		sum, ok = sum+n, true
-	}
-	if ok {
-		return sum, true
-	}
-	for link := range nvml.NVLINK_MAX_LINKS {
-		n, answered := 0.0, false
-		for _, kind := range []nvml.NvLinkErrorCounter{nvml.NVLINK_ERROR_DL_REPLAY, nvml.NVLINK_ERROR_DL_RECOVERY, nvml.NVLINK_ERROR_DL_CRC_FLIT, nvml.NVLINK_ERROR_DL_CRC_DATA} {
-			if v, has := value(r, "nvmlDeviceGetNvLinkErrorCounter", func() (uint64, nvml.Return) { return dev.GetNvLinkErrorCounter(link, kind) }); has && available(v) {
-				n, answered = n+float64(v), true
-			}
-		}
-		if !answered {
-			break
-		}
 		sum, ok = sum+n, true
 	}
 	return sum, ok

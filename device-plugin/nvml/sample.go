@@ -145,7 +145,7 @@ func (b *Backend) sample(g *gpmState, id string, h handle) (gpu.Sample, bool) {
 	b.memory(r, h, &s)
 	if h.parent == nil {
 		utilization(r, h.dev, &s)
-		faults(r, h.dev, &s)
+		corrected(r, h.dev, &s)
 	}
 	heat(r, power, &s)
 	g.capped(r, power, id, &s)
@@ -216,18 +216,12 @@ func reasonNames(bits uint64) string {
 	return strings.Join(out, ",")
 }
 
-// faults reads error counters.
-func faults(r *reader, dev nvml.Device, s *gpu.Sample) {
+// corrected reads the counters of corrected memory errors.
+func corrected(r *reader, dev nvml.Device, s *gpu.Sample) {
 	at := func(where nvml.MemoryLocation) *int64 {
 		return number(r, "nvmlDeviceGetMemoryErrorCounter", 1, func() (uint64, nvml.Return) {
 			return dev.GetMemoryErrorCounter(nvml.MEMORY_ERROR_TYPE_CORRECTED, nvml.VOLATILE_ECC, where)
 		})
 	}
 	s.ECCL1, s.ECCL2, s.ECCMemory = at(nvml.MEMORY_LOCATION_L1_CACHE), at(nvml.MEMORY_LOCATION_L2_CACHE), at(nvml.MEMORY_LOCATION_DEVICE_MEMORY)
-	s.ECCUncorrected = eccUncorrected(r, dev)
-	if m, ok := remappedRows(r, dev); ok {
-		s.RemapCorrectable, s.RemapUncorrectable = new(int64(m.correctable)), new(int64(m.uncorrectable))
-		s.RemapPending, s.RemapFailed = &m.pending, &m.failed
-	}
-	s.PCIeReplays = number(r, "nvmlDeviceGetPcieReplayCounter", 1, dev.GetPcieReplayCounter)
 }

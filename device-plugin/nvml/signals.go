@@ -50,19 +50,6 @@ func (b *Backend) grows(counter string, count float64, span time.Duration, fast 
 // replaysOver is the minimum time over which a rate of PCIe replays is computed.
 const replaysOver = 30 * time.Second
 
-// remap is the driver's report about remapped memory rows.
-type remap struct {
-	correctable, uncorrectable int
-	pending, failed            bool
-}
-
-func remappedRows(r *reader, dev nvml.Device) (remap, bool) {
-	return value(r, "nvmlDeviceGetRemappedRows", func() (m remap, ret nvml.Return) {
-		m.correctable, m.uncorrectable, m.pending, m.failed, ret = dev.GetRemappedRows()
-		return m, ret
-	})
-}
-
 // signals reads the values that decide health. [gpu.Questions] says how a failed question
 // counts against a GPU.
 func (b *Backend) signals(r *reader, dev nvml.Device, uuid string) gpu.Signals {
@@ -70,12 +57,15 @@ func (b *Backend) signals(r *reader, dev nvml.Device, uuid string) gpu.Signals {
 	if v, ok := fields(r, dev, nvml.FI_DEV_GET_GPU_RECOVERY_ACTION)[nvml.FI_DEV_GET_GPU_RECOVERY_ACTION]; ok {
 		s.Recovery = new(int(v))
 	}
-	if m, ok := remappedRows(r, dev); ok {
+	type remap struct{ pending, failed bool }
+	if m, ok := value(r, "nvmlDeviceGetRemappedRows", func() (m remap, ret nvml.Return) {
+		_, _, m.pending, m.failed, ret = dev.GetRemappedRows()
+		return m, ret
+	}); ok {
 		s.RemapPending, s.RemapFailed = m.pending, m.failed
 	} else {
 		s.RetiredPages, s.RetirementPending = retiredPages(r, dev)
 	}
-	s.ECCUncorrected = eccUncorrected(r, dev)
 	if e, ok := value(r, "nvmlDeviceGetSramEccErrorStatus", dev.GetSramEccErrorStatus); ok {
 		s.SRAMFault = e.BThresholdExceeded != 0
 	}
@@ -84,7 +74,7 @@ func (b *Backend) signals(r *reader, dev nvml.Device, uuid string) gpu.Signals {
 	s.PowerBrake = has(nvml.ClocksThrottleReasonHwPowerBrakeSlowdown)
 	s.ThermalSlowdown = has(nvml.ClocksThrottleReasonHwThermalSlowdown) || has(nvml.ClocksThrottleReasonHwSlowdown) && !s.PowerBrake
 	s.FabricLimits = fabricLimits(r, dev)
-	s.NVLinkErrorCount, s.NVLinkErrors = b.nvlinkErrors(r, dev, uuid)
+	s.NVLinkErrors = b.nvlinkErrors(r, dev, uuid)
 	s.PCIeDegraded = b.pcieDegraded(r, dev, uuid)
 	vitals(r, dev)
 	return s
@@ -97,14 +87,6 @@ func vitals(r *reader, dev nvml.Device) {
 	value(r, "nvmlDeviceGetUtilizationRates", dev.GetUtilizationRates)
 	value(r, "nvmlDeviceGetClockInfo", func() (uint32, nvml.Return) { return dev.GetClockInfo(nvml.CLOCK_SM) })
 	value(r, "nvmlDeviceGetPowerUsage", dev.GetPowerUsage)
-}
-
-// eccUncorrected returns the number of the memory's uncorrectable errors since the driver
-// was loaded.
-func eccUncorrected(r *reader, dev nvml.Device) *int64 {
-	return number(r, "nvmlDeviceGetTotalEccErrors", 1, func() (uint64, nvml.Return) {
-		return dev.GetTotalEccErrors(nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.VOLATILE_ECC)
-	})
 }
 
 func throttleReasons(r *reader, dev nvml.Device) (uint64, bool) {

@@ -123,7 +123,7 @@ func (s *source) released() error {
 
 // plugin starts the plugin inside this process.
 func (s *source) plugin() *deviceplugin.Plugin {
-	p := deviceplugin.New(deviceplugin.Options{Log: quiet(), Open: open, Exit: func(int) {}, Patience: 2 * gpu.DriverWithin, Recall: s.stateDir})
+	p := deviceplugin.New(deviceplugin.Options{Log: quiet(), Open: open, Exit: func(int) {}, Patience: 2 * gpu.DriverWithin})
 	p.Configure(s.config())
 	return p
 }

@@ -294,7 +294,6 @@ int nvmlDeviceGetRetiredPages(dev *d, int cause, unsigned *n, u64 *addresses) {
 	return SUCCESS;
 }
 int nvmlDeviceGetCudaComputeCapability(dev *d, int *major, int *minor) { u64 v; int r = value(__func__, d, "capability", &v); if (!r) { *major = (int)v / 10; *minor = (int)v % 10; } return r; }
-int nvmlDeviceGetTotalEccErrors(dev *d, int kind, int counter, u64 *n) { (void)counter; return value(__func__, d, kind == 1 ? "ecc_uncorrected" : "ecc_corrected", n); }
 int nvmlDeviceGetMemoryErrorCounter(dev *d, int kind, int counter, int where, u64 *n) { (void)kind; (void)counter; return value(__func__, d, where == 0 ? "ecc_l1" : where == 1 ? "ecc_l2" : "ecc_memory", n); }
 typedef struct { u64 l1, l2, memory, registers; } ecc;
 int nvmlDeviceGetDetailedEccErrors(dev *d, int kind, int counter, ecc *e) {
@@ -388,14 +387,7 @@ int nvmlDeviceGetNvLinkRemotePciInfo_v2(dev *d, unsigned link, pci *p) {
 	if (!r) fill(p, (unsigned)strtoul(v, 0, 0));
 	return r;
 }
-// "nvlink_errors N" on every link, of every kind.
-int nvmlDeviceGetNvLinkErrorCounter(dev *d, unsigned link, int kind, u64 *n) {
-	u64 most; (void)kind;
-	int r = value(__func__, d, "nvlinks_max", &most);
-	if (r) return r;
-	if (link >= most) return INVALID;
-	return value(__func__, d, "nvlink_errors", n);
-}
+
 typedef struct { unsigned version; unsigned char cluster[16]; unsigned status, clique; unsigned char state; unsigned health; } fabric;
 int nvmlDeviceGetGpuFabricInfoV(dev *d, fabric *f) {
 	u64 v; char scope[16];
