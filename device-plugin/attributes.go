@@ -149,18 +149,12 @@ func (a attributes) platform(inv gpu.Inventory, ds []gpu.Device) {
 		a.number(attr.ComputeMajor, c[0])
 		a.number(attr.ComputeMinor, c[1])
 	}
-	a.integer(attr.SMCount, first(ds, func(d *gpu.Device) *int64 { return positive(d.Chip.SMCount) }), "")
 	if inv.CUDAMajor > 0 {
 		a.number(attr.CUDADriverMajor, inv.CUDAMajor)
 		a.number(attr.CUDADriverMinor, inv.CUDAMinor)
 	}
 	a.text(attr.MIGProfile, first(ds, func(d *gpu.Device) string { return d.MIG.Profile }))
-	a.text(attr.P2P, first(ds, func(d *gpu.Device) string { return d.NVLink.P2P }))
 	a.text(attr.FabricClique, first(ds, func(d *gpu.Device) string { return d.NVLink.Clique }))
-	a.integer(attr.NVLinkLinks, first(ds, func(d *gpu.Device) *int64 { return positive(d.NVLink.Active) }), "")
-	if ecc := first(ds, func(d *gpu.Device) *bool { return d.ECC }); ecc != nil {
-		a[attr.ECC] = structs.NewBoolAttribute(*ecc)
-	}
 }
 
 // sharing sets the attributes of a group of GPU parts. A part's memory is its share of the GPU's
@@ -178,30 +172,22 @@ func (a attributes) sharing(f form, ds []gpu.Device) {
 }
 
 // membership publishes how many instances there are, how many of them are healthy, and which are
-// degraded or wait for a row remap. membership also publishes the hidden GPUs, and which data the
-// plugin cannot store.
+// degraded. membership also publishes the hidden GPUs, and which data the plugin cannot store.
 func (v *view) membership(a attributes, all []instance) {
-	var degraded, remap []string
+	var degraded []string
 	for _, in := range all {
 		if len(v.verdicts[in.ID].degraded) > 0 {
 			degraded = append(degraded, in.id)
-		}
-		if in.Signals.RemapPending {
-			remap = append(remap, in.id)
 		}
 	}
 	a.number(attr.Count, len(all))
 	a.number(attr.HealthyCount, v.healthy(all))
 	a.list(attr.Degraded, degraded, attr.DegradedCount, len(degraded))
-	a.list(attr.RemapPending, remap, attr.RemapPendingCount, len(remap))
-	if n := len(v.inv.Hidden); n > 0 {
-		var all []string
-		for _, h := range v.inv.Hidden {
-			all = append(all, h.String())
-		}
-		a.text(attr.Hidden, strings.Join(all, "; "))
-		a.number(attr.HiddenCount, n)
+	var hidden []string
+	for _, h := range v.inv.Hidden {
+		hidden = append(hidden, h.String())
 	}
+	a.text(attr.Hidden, strings.Join(hidden, "; "))
 	var unkept []string
 	for _, what := range slices.Sorted(maps.Keys(v.unkept)) {
 		unkept = append(unkept, fmt.Sprintf("%s: %v", what, v.unkept[what]))
@@ -323,11 +309,4 @@ func first[T comparable](ds []gpu.Device, get func(*gpu.Device) T) T {
 		}
 	}
 	return unknown
-}
-
-func positive(n int) *int64 {
-	if n <= 0 {
-		return nil
-	}
-	return new(int64(n))
 }

@@ -125,7 +125,7 @@ func parseScan(t *testing.T, text string) []gpu.Device {
 func signal(t *testing.T, s *gpu.Signals, name string) {
 	t.Helper()
 	flags := map[string]*bool{
-		"lost": &s.Lost, "reset": &s.ResetRequired, "unanswered": &s.Unanswered, "remap-failed": &s.RemapFailed, "remap-pending": &s.RemapPending,
+		"lost": &s.Lost, "reset": &s.ResetRequired, "unanswered": &s.Unanswered, "remap-failed": &s.RemapFailed,
 		"sram": &s.SRAMFault, "link-down": &s.NVLinkDown, "link-errors": &s.NVLinkErrors,
 		"cuda-refused": &s.CUDARefused, "retirement": &s.RetirementPending, "pcie": &s.PCIeDegraded, "hot": &s.ThermalSlowdown, "brake": &s.PowerBrake, "wrong": &s.Wrong,
 	}

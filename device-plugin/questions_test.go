@@ -109,7 +109,7 @@ func TestAttributesReference(t *testing.T) {
 			t.Errorf("the page does not describe %s", n)
 		}
 	}
-	if len(names) < 35 {
+	if len(names) < 30 {
 		t.Errorf("found only %d attributes", len(names))
 	}
 }

@@ -22,13 +22,12 @@ func File(gpus []population.GPU) string {
 			b.WriteByte('\n')
 		}
 		fmt.Fprintf(&b, "gpu %q {\n", g.ID)
-		arch, major, minor, sms := architecture(g.Model)
+		arch, major, minor := architecture(g.Model)
 		for _, line := range [][2]string{
 			{"model", strconv.Quote(g.Model)},
 			{"architecture", strconv.Quote(arch)},
 			{"compute_major", strconv.Itoa(major)},
 			{"compute_minor", strconv.Itoa(minor)},
-			{"sm_count", strconv.Itoa(sms)},
 			{"memory_mib", strconv.Itoa(g.MemoryMiB)},
 			{"power_limit_w", strconv.Itoa(g.PowerW)},
 			{"bus_id", strconv.Quote(g.BusID)},
@@ -58,15 +57,15 @@ func byClass(values [pal.NumClasses]float64) string {
 }
 
 // architecture returns NVIDIA's data on the GPU models of the sources.
-func architecture(model string) (name string, major, minor, sms int) {
+func architecture(model string) (name string, major, minor int) {
 	switch {
 	case strings.Contains(model, "K80"):
-		return "kepler", 3, 7, 13
+		return "kepler", 3, 7
 	case strings.Contains(model, "V100"):
-		return "volta", 7, 0, 80
+		return "volta", 7, 0
 	case strings.Contains(model, "RTX 5000"):
-		return "turing", 7, 5, 48
+		return "turing", 7, 5
 	default:
-		return "ampere", 8, 0, 108
+		return "ampere", 8, 0
 	}
 }

@@ -261,7 +261,6 @@ func TestTopologyIsPublished(t *testing.T) {
 	g := w.fingerprint().until("four GPUs", listed(4))[0]
 	for name, want := range map[string]string{
 		"unique.nvlink_island_0": "string " + nvmltest.UUID(0) + "," + nvmltest.UUID(1), "nvlink_island_1_count": "int 2 ",
-		"p2p": "string nvlink", "nvlink_links": "int 18 ",
 	} {
 		if got := attribute(g, name); got != want {
 			t.Errorf("%s: got %q, want %q", name, got, want)

@@ -31,7 +31,6 @@ var faults = []struct {
 	{faultHang, func(s *gpu.Signals) { s.Unanswered = true }},
 	{faultHangDriver, func(*gpu.Signals) {}},
 	{"remap", func(s *gpu.Signals) { s.RemapFailed = true }},
-	{"remap-pending", func(s *gpu.Signals) { s.RemapPending = true }},
 	{"fabric", func(s *gpu.Signals) { s.CUDARefused = true }},
 	{"nvlink", func(s *gpu.Signals) { s.NVLinkDown = true }},
 	{faultThermal, func(s *gpu.Signals) { s.ThermalSlowdown = true }},
@@ -44,26 +43,23 @@ func device(id string, f fields, index int) (d gpu.Device, why string) {
 	d = gpu.Device{
 		ID: id, Parent: or(f.Parent, ""), Model: or(f.Model, "NVIDIA H200"), MIG: gpu.MIG{Profile: or(f.MIGProfile, "")},
 		Chip: gpu.Chip{
-			Architecture: or(f.Architecture, "hopper"), ComputeMajor: or(f.ComputeMajor, 9), ComputeMinor: or(f.ComputeMinor, 0), SMCount: or(f.SMCount, 132),
+			Architecture: or(f.Architecture, "hopper"), ComputeMajor: or(f.ComputeMajor, 9), ComputeMinor: or(f.ComputeMinor, 0),
 		},
 		Place: gpu.Place{
 			Index: index, Minor: index, BusID: strings.ToLower(or(f.BusID, fmt.Sprintf("0000:%02x:00.0", 0x10+index))), NUMANode: or(f.NUMA, -1),
 		},
-		NVLink:         gpu.NVLink{Island: or(f.Island, -1), P2P: "pcie", Clique: or(f.Clique, "")},
+		NVLink:         gpu.NVLink{Island: or(f.Island, -1), Clique: or(f.Clique, "")},
 		MemoryMiB:      new(or(f.MemoryMiB, 143771)),
 		PowerLimitW:    new(or(f.PowerLimitW, 700)),
 		BAR1MiB:        new(or(f.BAR1MiB, 262144)),
 		CoresClockMHz:  new(or(f.CoresClockMHz, 1980)),
 		MemoryClockMHz: new(or(f.MemoryClockMHz, 3201)),
 		PCI:            gpu.PCI{BandwidthMBPerS: new(or(f.PCIMBPerS, 63008))},
-		DisplayState:   "Disabled", PersistenceMode: "Enabled", ECC: new(true),
+		DisplayState:   "Disabled", PersistenceMode: "Enabled",
 		Measured: gpu.Measured{Key: or(f.Key, "")},
 	}
 	if d.MIG.Profile != "" && !strings.Contains(d.Model, " MIG ") {
 		d.Model += " MIG " + d.MIG.Profile // as NVML names MIG instances
-	}
-	if d.NVLink.Island >= 0 {
-		d.NVLink.P2P, d.NVLink.Active = "nvswitch", 18
 	}
 	if d.Measured.Times, why = byClass("times", f.Times); why != "" {
 		return d, why

@@ -54,7 +54,6 @@ type fields struct {
 	CoresClockMHz  *int64             `hcl:"cores_clock_mhz,optional"`
 	MemoryClockMHz *int64             `hcl:"memory_clock_mhz,optional"`
 	PCIMBPerS      *int64             `hcl:"pci_bandwidth_mb_s,optional"`
-	SMCount        *int               `hcl:"sm_count,optional"`
 	ComputeMajor   *int               `hcl:"compute_major,optional"`
 	ComputeMinor   *int               `hcl:"compute_minor,optional"`
 	BusID          *string            `hcl:"bus_id,optional"`

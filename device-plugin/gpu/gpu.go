@@ -132,7 +132,6 @@ type Chip struct {
 	VBIOS                      string // version; "" unknown
 	Architecture               string // "hopper"; "" unknown
 	ComputeMajor, ComputeMinor int    // 0.0 unknown
-	SMCount                    int    // 0 unknown
 	Virtual                    bool   // a virtual GPU: a share of a GPU, in a virtual machine
 }
 
@@ -150,7 +149,6 @@ type NVLink struct {
 	Island int    // number of the NVLink or NVSwitch island; -1 none
 	Active int    // active links; -1 none or unknown
 	Most   int    // the most links that were active at once, as far as remembered
-	P2P    string // "nvswitch", "nvlink", "pcie", "none"; "" unknown
 	Clique string // "<cluster uuid>.<clique id>" on multi-node NVLink
 }
 
@@ -200,9 +198,8 @@ type Signals struct {
 	Failed []Failure
 	// Recovery is the action that the driver requests: 0 none, 1 reset, 2 reboot, 3 drain
 	// P2P, 4 drain and reset, 5 recover IMEX. nil before R570.
-	Recovery     *int
-	RemapFailed  bool // a row remap failed: the card must be replaced
-	RemapPending bool // rows are remapped at the next reset; harmless until then
+	Recovery    *int
+	RemapFailed bool // a row remap failed: the card must be replaced
 	// RetiredPages counts retired memory pages (before Ampere); nil if the GPU retires no pages.
 	RetiredPages *int64
 	// RetirementPending means that pages are retired at the next reset (before Ampere).

@@ -139,9 +139,6 @@ func (b *Backend) platform(r *reader, dev nvml.Device, d *gpu.Device) {
 	}); ok {
 		d.Chip.ComputeMajor, d.Chip.ComputeMinor = c.major, c.minor
 	}
-	if cores, ok := value(r, "nvmlDeviceGetNumGpuCores", dev.GetNumGpuCores); ok {
-		d.Chip.SMCount = cores / coresPerSM(d.Chip.ComputeMajor, d.Chip.ComputeMinor)
-	}
 	if pci, ok := value(r, "nvmlDeviceGetPciInfo_v3|nvmlDeviceGetPciInfo_v2|nvmlDeviceGetPciInfo", dev.GetPciInfo); ok {
 		if d.Place.BusID = busID(pci); d.Place.BusID == hostBridge { // the GPU is on no bus
 			d.Place.BusID = ""
@@ -191,15 +188,6 @@ func laneMBPerS(generation int) int64 {
 		return 0
 	}
 	return rates[generation]
-}
-
-// coresPerSM returns the number of cores of an SM, which depends on the compute capability.
-func coresPerSM(major, minor int) int {
-	switch {
-	case major == 7, (major == 6 || major == 8) && minor == 0:
-		return 64
-	}
-	return 128
 }
 
 func architecture(a nvml.DeviceArchitecture) string {

@@ -132,9 +132,6 @@ func readMIG(r *reader, child, dev nvml.Device, parent gpu.Device) (migInstance,
 	if m, ok := value(r, "nvmlDeviceGetMemoryInfo", child.GetMemoryInfo); ok {
 		d.MemoryMiB = mebibytes(m.Total)
 	}
-	if a, ok := value(r, "nvmlDeviceGetAttributes_v2|nvmlDeviceGetAttributes", child.GetAttributes); ok {
-		d.Chip.SMCount = int(a.MultiprocessorCount)
-	}
 	d.MIG.GPUInstance, d.MIG.ComputeInstance = -1, -1
 	if gi, ok := value(r, "nvmlDeviceGetGpuInstanceId", child.GetGpuInstanceId); ok {
 		d.MIG.GPUInstance = gi

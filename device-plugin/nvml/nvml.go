@@ -7,7 +7,6 @@ package nvml
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -35,20 +34,18 @@ type Backend struct {
 	// check returns an error if the library cannot be loaded or is not NVML. The check precedes all
 	// calls of the library. check is nil if there is nothing to load.
 	check func() error
-	// within is the maximum time of the calls for one GPU in a scan. Calls that end later, but
-	// within lateWithin, count in the next scan. eventsEvery is the time between two checks for
-	// events.
-	within, lateWithin, eventsEvery time.Duration
+	// within is the maximum time of the calls for one GPU in a scan. eventsEvery is the time between
+	// two checks for events.
+	within, eventsEvery time.Duration
 
 	// conn is locked for reading while the library is used, and for writing while NVML is
 	// initialized or shut down.
 	conn    sync.RWMutex
 	up      bool
-	path    string // path of the library
-	wasUp   bool   // NVML has been up in this process
-	loaded  string // driver load during which NVML was initialized
-	inits   int    // number of initializations
-	file    libraryFile
+	path    string      // path of the library
+	loaded  string      // driver load during which NVML was initialized
+	inits   int         // number of initializations
+	file    libraryFile // the library that this process has loaded, which it never unloads
 	symbols *symbols
 	// overruns means that the driver writes longer process records than NVML documents.
 	overruns bool
@@ -90,14 +87,14 @@ func Open(o Options) *Backend {
 // load loads the library from a path. Callers hold conn for writing, or are the only users
 // of the backend.
 func (b *Backend) load(path string) {
-	b.path = path
+	b.path, b.file = path, libraryFile{}
 	b.lib = nvml.New(nvml.WithLibraryPath(path))
 	b.lookup = b.lib.Extensions().LookupSymbol
 }
 
 func newBackend(o Options, lib nvml.Interface, lookup func(string) error) *Backend {
 	return &Backend{
-		opts: o, lib: lib, lookup: lookup, within: answerWithin, lateWithin: lateWithin, eventsEvery: eventsEvery,
+		opts: o, lib: lib, lookup: lookup, within: answerWithin, eventsEvery: eventsEvery,
 		known: map[string]found{}, linked: map[string]links{}, handles: map[string]handle{}, physical: map[string]nvml.Device{},
 		gpm: map[string]*gpmState{}, counters: map[string]growth{}, listing: map[string]bool{},
 	}
@@ -129,12 +126,14 @@ func (b *Backend) connect() error {
 	starting.Lock()
 	ret := b.lib.Init()
 	starting.Unlock()
+	if b.file == (libraryFile{}) {
+		b.file = onDisk(b.path)
+	}
 	if ret != nvml.SUCCESS {
 		return b.unavailable(ret)
 	}
-	b.up, b.wasUp, b.loaded = true, true, cmp.Or(load, b.driverLoad()) // initializing may have loaded the module
+	b.up, b.loaded = true, cmp.Or(load, b.driverLoad()) // initializing may have loaded the module
 	b.inits++
-	b.file = onDisk(b.path)
 	b.symbols = newSymbols(b.lookup)
 	driver, _ := value(&reader{sym: b.symbols}, "nvmlSystemGetDriverVersion", b.lib.SystemGetDriverVersion)
 	b.overruns = overruns(driver)
@@ -195,30 +194,6 @@ func (b *Backend) shutdown() {
 	}
 }
 
-// replaced reports whether a new process would load another library than this process, as after an
-// upgrade or downgrade of the driver package.
-func replaced(maps, library string) bool {
-	data, _ := os.ReadFile(maps) // without the file, no library is known
-	name, _, _ := strings.Cut(filepath.Base(library), ".so")
-	for line := range strings.Lines(string(data)) {
-		f := strings.Fields(line) // address range, permissions, offset, device, inode, path
-		if len(f) < 6 || !strings.HasPrefix(filepath.Base(f[5]), name+".so") {
-			continue
-		}
-		next := library
-		if !strings.Contains(library, "/") { // all versions of the library lie in the same folder
-			next = filepath.Join(filepath.Dir(f[5]), library)
-		}
-		st, err := os.Stat(next)
-		if err != nil { // removed, or found in another way
-			_, err = os.Stat(f[5])
-			return errors.Is(err, os.ErrNotExist)
-		}
-		return inode(st) != f[4]
-	}
-	return false
-}
-
 // libraryFile identifies the file from which a new process would load the library. The zero value
 // means that there is no file.
 type libraryFile struct {
@@ -261,13 +236,16 @@ func besides(maps, library string) string {
 	return ""
 }
 
-// outdated reports whether the library's file was replaced since NVML was initialized, unless the
-// new file is of the loaded driver's version.
+// replaced reports whether a new process would load another library than this process.
+func (b *Backend) replaced() bool { return onDisk(b.path) != b.file }
+
+// outdated reports whether the library's file was replaced, unless the new file is of the loaded
+// driver's version.
 func (b *Backend) outdated() bool {
 	b.conn.RLock()
 	defer b.conn.RUnlock()
 	now := onDisk(b.path)
-	if b.file == (libraryFile{}) || now == b.file {
+	if now == b.file {
 		return false
 	}
 	module, _ := os.ReadFile(filepath.Join(b.opts.root(), "sys/module/nvidia/version")) // without the file, the version is unknown

@@ -22,10 +22,6 @@ import (
 // cancelled, so the GPU is not read again until the call returns.
 const answerWithin = 5 * time.Second
 
-// lateWithin is the maximum time of calls whose results count in the next scan. A GPU that always
-// answers within this time is slow, but does not hang.
-const lateWithin = 15 * time.Second
-
 // startWithin replaces answerWithin until the first GPU has been read. With persistence mode off,
 // the driver starts the GPUs one after the other, and each takes some seconds. startWithin is
 // shorter than the time that commands wait (see [gpu.DriverWithin]). Later scans must be shorter,
@@ -35,16 +31,10 @@ const startWithin = 15 * time.Second
 // slot is one physical GPU, with its NVML index. In scans, the slot's goroutine reads the GPU.
 type slot struct {
 	index   int
-	reading chan read // delivers the outcome of the read that was begun; nil for none
-	begun   time.Time
-	found   found // the last read that identified the GPU
+	reading chan found // delivers the outcome of the read that was begun; nil for none
+	late    bool       // the read was begun in an earlier scan
+	found   found      // the last read that identified the GPU
 	known   bool
-}
-
-// read is the result of one read of a physical GPU, with its duration.
-type read struct {
-	found
-	took time.Duration
 }
 
 // found is the data from one read of a physical GPU.
@@ -135,24 +125,11 @@ func (b *Backend) identified(inv *gpu.Inventory, reads []found) ([]found, error)
 			inv.Warnings = append(inv.Warnings, fmt.Sprintf("the GPUs at %s and %s both have the UUID %s, so no job can use either GPU", fs[j].busID(), other, f.uuid))
 		}
 	}
-	sharedSlots(inv, fs)
 	seen := map[string]bool{}
 	for uuid := range at {
 		seen[uuid] = true
 	}
 	return append(fs, b.vanished(seen)...), nil
-}
-
-// sharedSlots warns about GPUs that report the same PCI address.
-func sharedSlots(inv *gpu.Inventory, fs []found) {
-	at := map[string]string{}
-	for _, f := range fs {
-		bus := f.busID()
-		if other := at[bus]; bus != "" && other != "" {
-			inv.Warnings = append(inv.Warnings, fmt.Sprintf("GPUs %s and %s both report the address %s, so it is unknown which other GPUs are close to them", other, f.uuid, bus))
-		}
-		at[bus] = f.uuid
-	}
 }
 
 // busID returns the PCI address of the GPU; "" if unknown.
@@ -256,19 +233,19 @@ func (b *Backend) readAll(count int) []found {
 // await waits for the read of one GPU until the time limit for all GPUs. await does not wait for
 // GPUs that hang.
 func (b *Backend) await(s *slot, timeout *time.Timer, expired *bool) (found, bool) {
-	if *expired || time.Since(s.begun) > b.lateWithin {
+	if *expired || s.late {
 		select {
-		case r := <-s.reading:
+		case f := <-s.reading:
 			s.reading = nil
-			return r.found, true
+			return f, true
 		default:
 			return found{}, false
 		}
 	}
 	select {
-	case r := <-s.reading:
+	case f := <-s.reading:
 		s.reading = nil
-		return r.found, true
+		return f, true
 	case <-timeout.C:
 		*expired = true
 		return found{}, false
@@ -276,25 +253,24 @@ func (b *Backend) await(s *slot, timeout *time.Timer, expired *bool) (found, boo
 }
 
 // start reads one GPU in its own goroutine. start does nothing if an earlier read still runs, or
-// has ended since the previous scan and counts in this scan.
+// has ended since the previous scan: an answer that comes too late for its scan counts in this one,
+// so a GPU that is always slow does not count as hung.
 func (b *Backend) start(s *slot) {
 	if s.reading != nil {
 		select {
-		case r := <-s.reading:
-			if r.took <= b.lateWithin && b.current(r.found) {
-				s.reading <- r
+		case f := <-s.reading:
+			if b.current(f) {
+				s.reading <- f
 				return
 			}
 		default:
+			s.late = true
 			return
 		}
 	}
-	reading, begun := make(chan read, 1), time.Now()
-	s.reading, s.begun = reading, begun
-	go func() {
-		f := b.readConnected(s.index)
-		reading <- read{f, time.Since(begun)}
-	}()
+	reading := make(chan found, 1)
+	s.reading, s.late = reading, false
+	go func() { reading <- b.readConnected(s.index) }()
 }
 
 // current reports whether a read belongs to the present initialization of NVML.

@@ -57,13 +57,11 @@ func (b *Backend) signals(r *reader, dev nvml.Device, uuid string) gpu.Signals {
 	if v, ok := fields(r, dev, nvml.FI_DEV_GET_GPU_RECOVERY_ACTION)[nvml.FI_DEV_GET_GPU_RECOVERY_ACTION]; ok {
 		s.Recovery = new(int(v))
 	}
-	type remap struct{ pending, failed bool }
-	if m, ok := value(r, "nvmlDeviceGetRemappedRows", func() (m remap, ret nvml.Return) {
-		_, _, m.pending, m.failed, ret = dev.GetRemappedRows()
-		return m, ret
-	}); ok {
-		s.RemapPending, s.RemapFailed = m.pending, m.failed
-	} else {
+	remapFailed, ok := value(r, "nvmlDeviceGetRemappedRows", func() (failed bool, ret nvml.Return) {
+		_, _, _, failed, ret = dev.GetRemappedRows()
+		return failed, ret
+	})
+	if s.RemapFailed = remapFailed; !ok {
 		s.RetiredPages, s.RetirementPending = retiredPages(r, dev)
 	}
 	if e, ok := value(r, "nvmlDeviceGetSramEccErrorStatus", dev.GetSramEccErrorStatus); ok {

@@ -98,20 +98,11 @@ func (b *Backend) topology(fs []found) {
 	}
 	numbers := islands.numbers()
 	for i, f := range fs {
-		p2p := "pcie"
-		switch {
-		case b.linked[f.uuid].toSW:
-			p2p = "nvswitch"
-		case numbers[i] >= 0:
-			p2p = "nvlink"
-		case len(fs) == 1:
-			p2p = "none"
-		}
 		for j := range f.devices {
 			d := &f.devices[j]
-			d.NVLink.Island, d.NVLink.P2P = numbers[i], p2p
+			d.NVLink.Island = numbers[i]
 			if d.Parent != "" { // MIG instances have no NVLink
-				d.NVLink.Island, d.NVLink.Active, d.NVLink.P2P = -1, 0, "none"
+				d.NVLink.Island, d.NVLink.Active = -1, 0
 			}
 		}
 	}

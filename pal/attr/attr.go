@@ -80,13 +80,9 @@ const (
 	Architecture    = "architecture" // String: "hopper"
 	ComputeMajor    = "compute_major"
 	ComputeMinor    = "compute_minor"
-	SMCount         = "sm_count"
 	CUDADriverMajor = "cuda_driver_major" // newest CUDA version that the driver supports
 	CUDADriverMinor = "cuda_driver_minor"
-	MIGProfile      = "mig_profile"  // String: "3g.20gb"
-	P2P             = "p2p"          // String: "nvswitch", "nvlink", "pcie" or "none"
-	NVLinkLinks     = "nvlink_links" // Int: active links per GPU
-	ECC             = "ecc"          // Bool
+	MIGProfile      = "mig_profile" // String: "3g.20gb"
 	// Degraded (String) lists the instances that work with a fault: they are slowed by heat, or a
 	// link is down. DegradedCount (Int) is the number of these instances.
 	Degraded      = "unique.degraded"
@@ -94,14 +90,9 @@ const (
 	// DegradedPrefix begins the health description of a degraded instance. The reasons
 	// follow, joined by commas.
 	DegradedPrefix = "degraded:"
-	// RemapPending (String) lists the instances that wait for a reset to remap memory rows.
-	// RemapPendingCount (Int) is the number of these instances.
-	RemapPending      = "unique.remap_pending"
-	RemapPendingCount = "remap_pending_count"
-	// Hidden (String) names the node's GPUs that the driver lists without an identity. HiddenCount
-	// (Int) is the number of these GPUs. If there are no such GPUs, both attributes are absent.
-	Hidden      = "unique.hidden"
-	HiddenCount = "hidden_count"
+	// Hidden (String) names the node's GPUs that the driver lists without an identity. If there are
+	// no such GPUs, the attribute is absent.
+	Hidden = "unique.hidden"
 	// Unkept (String) says what the plugin cannot store, and why. The text does not survive a
 	// restart of the plugin. If the plugin can store everything, the attribute is absent.
 	Unkept = "unique.unkept"

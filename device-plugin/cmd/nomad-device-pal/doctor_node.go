@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"slices"
@@ -143,22 +144,16 @@ func (d *diagnosis) state() {
 		d.add(statusWarn, "state", "no state_dir is set, so the plugin loses faults, measurements and the list of GPUs at each restart", "set state_dir to a directory that only the plugin uses")
 		return
 	}
-	switch st, err := os.Stat(d.stateDir); {
-	case os.IsNotExist(err):
+	err := statedir.Dir(d.stateDir).Check()
+	if errors.Is(err, fs.ErrNotExist) {
 		d.add(statusWarn, "state", "state_dir "+d.stateDir+" does not exist yet", "no action is needed if the plugin runs as root, because the plugin then makes the directory")
 		return
-	case err != nil:
-		d.add(statusFail, "state", err.Error(), "")
-		return
-	case !st.IsDir():
-		d.add(statusFail, "state", "state_dir "+d.stateDir+" is not a directory", "")
-		return
 	}
-	if err := statedir.Dir(d.stateDir).Check(); err != nil {
+	if err != nil {
 		d.add(statusFail, "state", err.Error(), "chmod 700 the directory and chown it to the user that Nomad's client runs as; until then the plugin stores no state in this directory")
 		return
 	}
-	err := probe(d.stateDir)
+	err = probe(d.stateDir)
 	switch {
 	case errors.Is(err, syscall.ENOSPC):
 		d.add(statusFail, "state", "state_dir cannot be written: "+err.Error(), "make room on the disk of state_dir; until then, the plugin cannot store changes and loses them when it restarts")

@@ -125,7 +125,7 @@ func (s State) Own() (ids []string) {
 
 // idle is the state of an idle H200.
 const idle = `memory_mib=143771 bar1_mib=262144 limit_mw=700000 power_mw=75300 max_sm_mhz=1980 max_mem_mhz=3201 sm_mhz=345 mem_mhz=3201
- pcie_width=16 pcie_gen=5 pcie_width_now=16 display=0 persistence=1 architecture=9 cores=16896 capability=90 ecc=1 mig=0 mig_max=7
+ pcie_width=16 pcie_gen=5 pcie_width_now=16 display=0 persistence=1 architecture=9 capability=90 ecc=1 mig=0 mig_max=7
  utilization=0 encoder=0 decoder=0 temperature=31 reasons=1 replays=0 remap=0
  ecc_l1=0 ecc_l2=0 ecc_memory=0 events=8 nvlinks=18 nvlinks_max=18 nvlink_to=switch fabric_state=3 field.230=0 field.74=0 field.75=0
  gpm=1 gpm.5=0 gpm.10=0.5`
@@ -138,7 +138,6 @@ func (s State) Split(i, n int) {
 		s.Set(scope, "uuid", MIGUUID(i, j))
 		s.Set(scope, "name", "NVIDIA H200 MIG 1g.18gb")
 		s.Set(scope, "memory_mib", "16384")
-		s.Set(scope, "sm", "16")
 		s.Set(scope, "gi", fmt.Sprint(j+7))
 		s.Set(scope, "ci", "0")
 	}

@@ -261,7 +261,6 @@ UINT(nvmlDeviceGetCurrPcieLinkGeneration, "pcie_gen")
 UINT(nvmlDeviceGetDisplayMode, "display")
 UINT(nvmlDeviceGetPersistenceMode, "persistence")
 UINT(nvmlDeviceGetArchitecture, "architecture")
-UINT(nvmlDeviceGetNumGpuCores, "cores")
 UINT(nvmlDeviceGetMinorNumber, "minor")
 UINT(nvmlDeviceGetMaxMigDeviceCount, "mig_max")
 UINT(nvmlDeviceGetGpuInstanceId, "gi")
@@ -348,8 +347,6 @@ int nvmlDeviceGetMigDeviceHandleByIndex(dev *d, unsigned i, dev **out) {
 // A driver's answer for a GPU that is not a MIG instance.
 int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(dev *d, dev **out) { GATE(d); if (d->mig < 0) return INVALID; *out = &devices[d->gpu][0]; return SUCCESS; }
 int nvmlDeviceIsMigDeviceHandle(dev *d, unsigned *is) { GATE(d); *is = d->mig >= 0; return SUCCESS; }
-typedef struct { unsigned sm, rest[7]; u64 memoryMB; } attributes;
-int nvmlDeviceGetAttributes_v2(dev *d, attributes *a) { u64 v; int r = value(__func__, d, "sm", &v); if (!r) { memset(a, 0, sizeof *a); a->sm = (unsigned)v; } return r; }
 
 typedef struct { unsigned field, scope; long long at, took; unsigned type, ret; union { u64 ull; } v; } fieldvalue;
 int nvmlDeviceGetFieldValues(dev *d, int n, fieldvalue *f) {
