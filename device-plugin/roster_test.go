@@ -18,17 +18,20 @@ func TestRosterScanAfterScan(t *testing.T) {
 	here, lost := device("GPU-0", "0000:1a:00.0"), device("GPU-1", "0000:1b:00.0")
 	for _, c := range []struct {
 		name     string
-		listed   gpu.Device
+		listed   []gpu.Device
 		want     int
 		replaced string
 	}{
-		{"one is lost", here, 2, "[]"},
-		{"another host", device("GPU-7", "0000:4a:00.0"), 1, "[GPU-0 GPU-1]"},
+		{"one is lost", []gpu.Device{here}, 2, "[]"},
+		{"both are there", []gpu.Device{here, lost}, 2, "[]"},
+		{"divided", []gpu.Device{here, {ID: "MIG-1", Parent: "GPU-1"}}, 2, "[]"},
+		{"another card in the slot", []gpu.Device{here, device("GPU-7", "0000:1b:00.0")}, 2, "[GPU-1]"},
+		{"another host", []gpu.Device{device("GPU-7", "0000:4a:00.0")}, 1, "[GPU-0 GPU-1]"},
 	} {
 		r := roster{stored: []gpu.Device{here, lost}, forgotten: map[string]bool{}}
 		all := ""
 		for scan := range 3 {
-			inv, replaced := r.complete(gpu.Inventory{Devices: []gpu.Device{c.listed}})
+			inv, replaced := r.complete(gpu.Inventory{Devices: c.listed})
 			if len(replaced) > 0 {
 				all += fmt.Sprint(replaced)
 			}

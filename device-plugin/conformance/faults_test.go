@@ -23,32 +23,6 @@ func reason(id, want string) func([]*device.DeviceGroup) bool {
 	}
 }
 
-func TestPolledFaultsAndRecovery(t *testing.T) {
-	ours(t)
-	for _, tc := range []struct{ key, bad, good, want string }{
-		{"lost", "1", "", "gpu-lost"},
-		{"ret.nvmlDeviceGetEncoderUtilization", "16", "", ""}, // only statistics ask this
-		{"ret.nvmlDeviceGetMinorNumber", "16", "", "reset-required"},
-		{"remap", "2", "0", "row-remap-failure"},
-		{"field.230", "2", "0", "recovery-action:node-reboot"},
-	} {
-		t.Run(tc.key+" "+tc.bad, func(t *testing.T) {
-			w, s := follow(t, 4, fast)
-			w.set("gpu2", tc.key, tc.bad)
-			if tc.want == "" {
-				s.quiet(time.Second)
-				return
-			}
-			got := s.until(tc.want, reason(nvmltest.UUID(2), tc.want))
-			if attribute(got[0], "healthy_count") != "int 3 " || attribute(got[0], "count") != "int 4 " {
-				t.Errorf("count %s, healthy_count %s; want 4 and 3", attribute(got[0], "count"), attribute(got[0], "healthy_count"))
-			}
-			w.set("gpu2", tc.key, tc.good)
-			s.until("recovery", healthy(nvmltest.UUID(2)))
-		})
-	}
-}
-
 func TestFatalXidIsReportedAtOnce(t *testing.T) {
 	w, s := follow(t, 2, `fingerprint_period = "1h"`)
 	w.state.Set("gpu1", "field.230", "1")
@@ -60,30 +34,6 @@ func TestFatalXidIsReportedAtOnce(t *testing.T) {
 	}
 	if d := instance(got, nvmltest.UUID(1)); !strings.Contains(d.HealthDesc, "79") {
 		t.Errorf("reason %q does not name the Xid", d.HealthDesc)
-	}
-}
-
-// An application's errors never make a GPU unhealthy.
-func TestApplicationXidsAreCountedOnly(t *testing.T) {
-	ours(t)
-	w, s := follow(t, 1, fast)
-	for i, xid := range []int{13, 31, 43, 45, 68, 94} {
-		w.set("sys", fmt.Sprintf("event.%d", i+1), fmt.Sprintf("0 8 %d -1", xid))
-	}
-	w.statistics(func(all map[string]*device.DeviceStats) bool {
-		return statValue(all[nvmltest.UUID(0)].Stats.Attributes["Xid count"]) == "int 6 #"
-	})
-	s.quiet(500 * time.Millisecond)
-}
-
-func TestXidVerdictsAreOverridable(t *testing.T) {
-	ours(t)
-	w, s := follow(t, 2, fast+"\nhealth {\n ignore = [\"xid:79\"]\n unhealthy = [\"xid:13\"]\n}")
-	w.state.Set("sys", "event.1", "0 8 79 -1")
-	w.set("sys", "event.2", "1 8 13 -1")
-	got := s.until("Xid 13 to count", reason(nvmltest.UUID(1), "xid:13"))
-	if !instance(got, nvmltest.UUID(0)).Healthy {
-		t.Error("an ignored Xid made a GPU unhealthy")
 	}
 }
 
@@ -110,24 +60,6 @@ func TestLatchedXidSurvivesARestartUntilCleared(t *testing.T) {
 	s.until("the Xid after a restart", reason(nvmltest.UUID(0), "xid:95"))
 	run(t, binary, "clear", "-state-dir", dir, nvmltest.UUID(0))
 	s.until("the GPU cleared", healthy(nvmltest.UUID(0)))
-}
-
-func TestXidOfOneMIGInstance(t *testing.T) {
-	ours(t)
-	state := nvmltest.H200(1)
-	state.Split(0, 3)
-	w := start(t, state, fast)
-	s := w.fingerprint()
-	s.until("three MIG instances", listed(3))
-	w.set("sys", "event.1", "0 8 95 8")
-	got := s.until("one bad instance", unhealthy(nvmltest.MIGUUID(0, 1)))
-	if !instance(got, nvmltest.MIGUUID(0, 0)).Healthy || !instance(got, nvmltest.MIGUUID(0, 2)).Healthy {
-		t.Errorf("got %s, want only the second bad", describe(got))
-	}
-	w.set("sys", "event.2", "0 8 119 -1")
-	s.until("all instances of a bad GPU", func(gs []*device.DeviceGroup) bool {
-		return unhealthy(nvmltest.MIGUUID(0, 0))(gs) && unhealthy(nvmltest.MIGUUID(0, 2))(gs)
-	})
 }
 
 func TestDriverUnloadedAndLoadedAgain(t *testing.T) {
@@ -160,16 +92,6 @@ func TestHungGPULeavesTheOthersAlone(t *testing.T) {
 	s.until("the GPU back", healthy(nvmltest.UUID(1)))
 }
 
-// A GPU whose calls take long once, for example while the driver resets another GPU, stays healthy.
-func TestGPUThatIsSlowForOnce(t *testing.T) {
-	ours(t)
-	w, s := follow(t, 2, fast)
-	w.set("gpu1", "hang", "1")
-	s.quiet(8 * time.Second)
-	w.set("gpu1", "hang", "")
-	s.quiet(time.Second)
-}
-
 // If a driver answers nothing, the first message still comes in time. Later the process ends, but
 // the stream does not.
 func TestHungDriverEndsTheProcess(t *testing.T) {
@@ -199,10 +121,6 @@ func TestMIGLayoutChangesAreFollowed(t *testing.T) {
 	s.until("two GPUs", listed(2))
 }
 
-func TestSixteenGPUs(t *testing.T) {
-	follow(t, 16, fast)
-}
-
 func TestSevenMIGInstancesOnEightGPUs(t *testing.T) {
 	state := nvmltest.H200(8)
 	for i := range 8 {
@@ -214,18 +132,6 @@ func TestSevenMIGInstancesOnEightGPUs(t *testing.T) {
 		t.Errorf("group %q, want %q", got, want)
 	}
 	w.statistics(func(all map[string]*device.DeviceStats) bool { return len(all) == 56 })
-}
-
-func TestReserveRefusesUnhealthyGPUs(t *testing.T) {
-	ours(t)
-	w, s := follow(t, 2, fast)
-	w.set("gpu1", "remap", "2")
-	s.until("an unhealthy GPU", unhealthy(nvmltest.UUID(1)))
-	_, err := w.Device.Reserve([]string{nvmltest.UUID(0), nvmltest.UUID(1)})
-	want := "unhealthy device IDs: " + nvmltest.UUID(1) + " (row-remap-failure)"
-	if err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("error %v, want %q", err, want)
-	}
 }
 
 func TestNewStatistics(t *testing.T) {
@@ -268,18 +174,6 @@ func TestTopologyIsPublished(t *testing.T) {
 	}
 }
 
-func TestNVLinkDownIsADegradation(t *testing.T) {
-	ours(t)
-	w, s := follow(t, 4, fast)
-	w.set("gpu1", "nvlinks", "17")
-	got := s.until("a degraded GPU", func(gs []*device.DeviceGroup) bool { return attribute(gs[0], "degraded_count") != "int 0 " })
-	if d := instance(got, nvmltest.UUID(1)); !d.Healthy || attribute(got[0], "unique.degraded") != "string "+d.ID {
-		t.Errorf("got %s, degraded %s; want it healthy and listed as degraded", describe(got), attribute(got[0], "unique.degraded"))
-	}
-	w.set("sys", "event.1", "1 8 74 -1") // the driver reports that NVLink failed, too
-	s.until("a failed NVLink", reason(nvmltest.UUID(1), "nvlink-down"))
-}
-
 // The plugin notices links that were up before a restart and are all down after it, for example
 // because the fabric manager does not start. It reports them until the operator clears them.
 func TestNVLinksThatAreDownAfterARestart(t *testing.T) {
@@ -314,46 +208,6 @@ func degraded(id, reasons string) func([]*device.DeviceGroup) bool {
 	}
 }
 
-func TestDegradationsAreSaidWithTheirReasons(t *testing.T) {
-	ours(t)
-	for _, tc := range []struct{ key, bad, good, want string }{
-		{"pcie_width_now", "4", "16", "pcie"},
-		{"fabric_state", "1", "3", "fabric:not-ready"},
-		{"fabric_status", "999", "0", "fabric:failed"},
-		{"fabric_health", "0x400", "0x100", "fabric:no-partition"},
-		{"fabric_health", "0x500", "0x100", "fabric:insufficient-nvlinks"},
-		{"fabric_health", "0x2100", "0x1100", "fabric:no-partition"},
-		{"fabric_health", "0x101", "0x102", "fabric:bandwidth"},
-		{"fabric_health", "0x104", "0x108", "fabric:route-recovery"},
-		{"fabric_health", "0x150", "0x1a0", "fabric:access-timeout-recovery,fabric:route-unhealthy"},
-	} {
-		t.Run(tc.key+" "+tc.bad, func(t *testing.T) {
-			w, s := follow(t, 2, fast)
-			w.set("gpu1", tc.key, tc.bad)
-			s.until(tc.want, degraded(nvmltest.UUID(1), tc.want))
-			w.set("gpu1", tc.key, tc.good)
-			s.until("a GPU as it should be", func(gs []*device.DeviceGroup) bool { return attribute(gs[0], "degraded_count") == "int 0 " })
-		})
-	}
-}
-
-// Links that keep having errors degrade the GPU, whichever of NVML's counters the GPU has.
-func TestNVLinkErrors(t *testing.T) {
-	ours(t)
-	for _, key := range []string{"field.38", "field.208"} {
-		t.Run(key, func(t *testing.T) {
-			state := nvmltest.H200(2)
-			state.Set("gpu1", key, "1000")
-			w := start(t, state, fast)
-			s := w.fingerprint()
-			s.until("two GPUs", listed(2)) // a count that does not grow is harmless
-			w.set("gpu1", key, "1000000")
-			s.until("errors on NVLink", degraded(nvmltest.UUID(1), "nvlink-errors"))
-			s.until("the end of errors", func(gs []*device.DeviceGroup) bool { return attribute(gs[0], "degraded_count") == "int 0 " })
-		})
-	}
-}
-
 // A GPU that hangs before its events are registered neither blocks other GPUs' events nor
 // keeps the stream open.
 func TestEventsOfOthersWhileAGPUHangs(t *testing.T) {
@@ -379,29 +233,4 @@ func TestEventsOfOthersWhileAGPUHangs(t *testing.T) {
 			t.Fatal("the cancelled stream does not end")
 		}
 	}
-}
-
-// With a state directory, the GPUs stay listed in Nomad if the driver hangs when the plugin
-// starts.
-func TestHungDriverAtAStartKeepsGPUsListed(t *testing.T) {
-	ours(t)
-	config := fast + fmt.Sprintf("\nstate_dir = %q", t.TempDir())
-	w, _ := follow(t, 2, config)
-	w.Stop()
-	w.set("sys", "hang", "1")
-	w.launch()
-	if err := w.Configure(config); err != nil {
-		t.Fatal(err)
-	}
-	s := w.fingerprint()
-	if got := s.next(); !reason(nvmltest.UUID(1), "driver-not-answering")(got) || devices(got) != 2 {
-		t.Errorf("got %s, want both GPUs as not answering", describe(got))
-	}
-	if got := attribute(s.last[0], "memory"); got != "int 143771 MiB" {
-		t.Errorf("memory: got %q", got)
-	}
-	w.set("sys", "hang", "")
-	s.until("both GPUs well", func(gs []*device.DeviceGroup) bool {
-		return healthy(nvmltest.UUID(0))(gs) && healthy(nvmltest.UUID(1))(gs)
-	})
 }

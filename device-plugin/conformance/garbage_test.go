@@ -27,7 +27,6 @@ func TestDriverThatAnswersGarbage(t *testing.T) {
 		{"power limit", "gpu1", "limit_mw", "4294967295", 3},
 		{"PCIe generation", "gpu1", "pcie_gen", "4294967295", 3},
 		{"architecture", "gpu1", "architecture", "4294967295", 3},
-		{"cores", "gpu1", "cores", "4294967295", 3},
 		{"compute capability", "gpu1", "capability", "0", 3},
 		{"MIG mode", "gpu1", "mig", "4294967295", 3},
 		{"most MIG instances", "gpu0", "mig_max", "4294967295", 4},

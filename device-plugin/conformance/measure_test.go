@@ -68,25 +68,6 @@ func freeNode(t *testing.T, gpus []string) (address string) {
 	return server.URL
 }
 
-// The plugin measures idle GPUs without an order, and publishes the results.
-func TestIdleGPUsAreMeasuredAndPublished(t *testing.T) {
-	ours(t)
-	state, ids, config, _ := idleNode(t, "0.001")
-	w := start(t, state, config)
-	s := w.fingerprint()
-	got := s.until("times of both GPUs", func(gs []*device.DeviceGroup) bool {
-		raw := attribute(gs[0], "unique.variability_raw")
-		return strings.Contains(raw, ids[0]) && strings.Contains(raw, ids[1])
-	})
-	if got, want := attribute(got[0], "variability_reference"), "string node"; got != want {
-		t.Errorf("reference %q, want %q", got, want)
-	}
-	slow, all := attribute(got[0], "unique.variability_a_le_2"), attribute(got[0], "unique.variability_a_le_5")
-	if strings.Contains(slow, ids[1]) || !strings.Contains(slow, ids[0]) || !strings.Contains(all, ids[1]) {
-		t.Errorf("class ≤ 2: %s; class ≤ 5: %s; want the slow GPU only in the second", slow, all)
-	}
-}
-
 // A package upgrade may replace the binary days before the client restarts. The running
 // plugin still measures, with its own binary.
 func TestMeasuringWithABinaryThatWasReplaced(t *testing.T) {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/hashicorp/nomad/plugins/device"
@@ -30,46 +29,6 @@ func all(is func(*device.Device) bool) func([]*device.DeviceGroup) bool {
 		}
 		return true
 	}
-}
-
-// Shared instances follow the contract: listing, Reserve, health and statistics.
-func TestSharedInstances(t *testing.T) {
-	ours(t)
-	w := start(t, nvmltest.H200(2), fast+"\n"+inFour)
-	s := w.fingerprint()
-	groups := s.until("a GPU and four parts", listed(5))
-	if got, want := describe(groups[1:]), "NVIDIA H200-SHARED"; !strings.Contains(got, want) || groups[1].Type != "gpu.shared" || len(groups[1].Devices) != 4 {
-		t.Errorf("groups %s, want four parts in %s", describe(groups), want)
-	}
-	for name, want := range map[string]string{"memory": "int 35942 MiB", "memory_total": "int 143771 MiB", "replicas": "int 4 ", "sharing": "string time-slicing"} {
-		if got := attribute(groups[1], name); got != want {
-			t.Errorf("%s: got %q, want %q", name, got, want)
-		}
-	}
-	res, err := w.Device.Reserve([]string{part(1, 3), part(1, 0)})
-	if err != nil || res.Envs["NVIDIA_VISIBLE_DEVICES"] != nvmltest.UUID(1) {
-		t.Errorf("two parts: %+v, %v; want the GPU once", res, err)
-	}
-	if _, err := w.Device.Reserve([]string{nvmltest.UUID(1)}); err == nil || !strings.Contains(err.Error(), "unknown device IDs") {
-		t.Errorf("the whole GPU can be reserved: %v", err)
-	}
-	full := 0
-	stats := w.statistics(func(all map[string]*device.DeviceStats) bool { return len(all) == 5 })
-	for id, in := range stats {
-		if strings.HasPrefix(id, nvmltest.UUID(1)) && in.Stats.Attributes["Power usage"] != nil {
-			full++
-		}
-	}
-	if full != 1 {
-		t.Errorf("%d of four parts have the GPU's power, want one", full)
-	}
-	w.set("gpu1", "lost", "1")
-	s.until("four unhealthy parts", all(func(d *device.Device) bool { return !d.Healthy && d.HealthDesc == "gpu-lost" }))
-	if d := instance(s.last, nvmltest.UUID(0)); d == nil || !d.Healthy {
-		t.Error("the other GPU is not healthy")
-	}
-	w.set("gpu1", "lost", "")
-	s.until("four healthy parts", all(func(d *device.Device) bool { return d.Healthy }))
 }
 
 // The parts of a GPU are unhealthy while NVIDIA's control daemon does not answer. The plugin asks the

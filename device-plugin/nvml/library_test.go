@@ -220,6 +220,8 @@ func TestSignals(t *testing.T) {
 		{"fabric_health=0x2100", limits("no-partition")},
 		{"fabric_health=0x2101", limits("bandwidth", "no-partition")},
 		{"fabric_health=0x11a6", limits("route-recovery")},
+		{"fabric_health=0x1150", limits("access-timeout-recovery", "route-unhealthy")},
+		{"fabric_health=0x500", limits("insufficient-nvlinks")},
 		{"fabric_state=0 fabric_status=999", well(nil)},
 		{"ret.nvmlDeviceGetTemperature=999", failed(gpu.Failure{Function: "nvmlDeviceGetTemperature", Code: 999})},
 		{"ret.nvmlDeviceGetPowerUsage=10 ret.nvmlDeviceGetTemperature=1", failed(gpu.Failure{Function: "nvmlDeviceGetTemperature", Code: 1}, gpu.Failure{Function: "nvmlDeviceGetPowerUsage", Code: 10})},
@@ -985,6 +987,10 @@ func TestLinkErrorsThatAreNotKnown(t *testing.T) {
 	n.set("gpu0", fmt.Sprint("field.", nvml.FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL), "5")
 	if sum, ok := ask(); sum != 5 || !ok {
 		t.Errorf("%v errors, known %v; want 5", sum, ok)
+	}
+	n.set("gpu0", "field.208", "7") // NVLink 5 counts each link
+	if sum, ok := ask(); sum < 12 || !ok {
+		t.Errorf("with those of each link: %v errors, known %v; want more", sum, ok)
 	}
 }
 
