@@ -79,11 +79,17 @@ func answersTable() string {
 
 func questionsTable() string {
 	var b strings.Builder
-	b.WriteString("| question | effect of an error | because |\n|---|---|---|\n")
+	b.WriteString("| questions | effect of an error |\n|---|---|\n")
 	means := map[gpu.Weight]string{gpu.Detail: "The GPU is degraded", gpu.Basic: fmt.Sprintf("The GPU is degraded. If %d such basic questions fail, it is unhealthy", basicLimit),
 		gpu.Identity: "The GPU is not usable. If it was known before, it is unhealthy, else hidden"}
-	for _, q := range gpu.Questions() {
-		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", q.Function, means[q.Weight], q.Why)
+	for _, weight := range []gpu.Weight{gpu.Identity, gpu.Basic, gpu.Detail} {
+		var names []string
+		for _, q := range gpu.Questions() {
+			if q.Weight == weight {
+				names = append(names, "`"+q.Function+"`")
+			}
+		}
+		fmt.Fprintf(&b, "| %s | %s |\n", strings.Join(names, ", "), means[weight])
 	}
 	return b.String()
 }

@@ -112,36 +112,32 @@ const (
 type Question struct {
 	Function string
 	Weight   Weight
-	Why      string // the reason for the weight
 }
 
 // Questions returns the functions whose failure affects a GPU's health, the most important first. A
 // health reason contains the first of these functions that failed. All other functions have the
 // weight Nothing.
 func Questions() []Question {
-	const sensor = "every GPU has this value, but a single sensor can break while the GPU still computes"
-	const judged = "without an answer, the plugin does not see some faults of the GPU"
 	return []Question{
-		{"nvmlDeviceGetCount", Identity, "without the number of GPUs, no GPU can be found"},
-		{"nvmlDeviceGetHandleByIndex", Identity, "the driver cannot open the GPU"},
-		{"nvmlDeviceGetUUID", Identity, "jobs get GPUs by UUID"},
-		{"nvmlDeviceGetName", Identity, "the name determines the device group, and without the name two jobs could get the GPU"},
-		{"nvmlDeviceGetTemperature", Basic, sensor},
-		{"nvmlDeviceGetMemoryInfo", Basic, "every GPU has memory. The answer \"not supported\" of a GPU that shares the machine's memory is no failure"},
-		{"nvmlDeviceGetUtilizationRates", Basic, "every GPU that is not in MIG mode counts its utilization"},
-		{"nvmlDeviceGetClockInfo", Basic, sensor},
-		{"nvmlDeviceGetPowerUsage", Basic, sensor},
-		{"nvmlDeviceGetEnforcedPowerLimit", Detail, "the GPU's maximum speed is not known"},
-		{"nvmlDeviceGetMaxClockInfo", Detail, "the GPU's maximum speed is not known"},
-		{"nvmlDeviceGetMigMode", Detail, "the GPU may be in MIG mode. The plugin keeps the last known state. If no state is known, the GPU counts as whole"},
-		{"nvmlDeviceGetMaxMigDeviceCount", Detail, "the GPU is in MIG mode. The plugin keeps the last known instances"},
-		{"nvmlDeviceGetRemappedRows", Detail, judged},
-		{"nvmlDeviceGetRetiredPagesPendingStatus", Detail, judged},
-		{"nvmlDeviceGetEccMode", Detail, "it is not known whether the memory corrects errors"},
-		{"nvmlDeviceGetPciInfo", Detail, "the GPU's location is not known"},
-		{"nvmlDeviceGetMaxPcieLinkWidth", Detail, judged},
-		{"nvmlDeviceGetMaxPcieLinkGeneration", Detail, "the speed of the GPU's connection is not known"},
-		{"nvmlDeviceGetCurrPcieLinkWidth", Detail, judged},
+		{"nvmlDeviceGetHandleByIndex", Identity},
+		{"nvmlDeviceGetUUID", Identity}, // jobs get GPUs by UUID
+		{"nvmlDeviceGetName", Identity}, // the name determines the device group: without it, two jobs could get the GPU
+		{"nvmlDeviceGetTemperature", Basic},
+		{"nvmlDeviceGetMemoryInfo", Basic}, // a GPU that shares the machine's memory answers "not supported"
+		{"nvmlDeviceGetUtilizationRates", Basic},
+		{"nvmlDeviceGetClockInfo", Basic},
+		{"nvmlDeviceGetPowerUsage", Basic},
+		{"nvmlDeviceGetEnforcedPowerLimit", Detail},
+		{"nvmlDeviceGetMaxClockInfo", Detail},
+		{"nvmlDeviceGetMigMode", Detail},           // the plugin keeps the last known state
+		{"nvmlDeviceGetMaxMigDeviceCount", Detail}, // the plugin keeps the last known instances
+		{"nvmlDeviceGetRemappedRows", Detail},
+		{"nvmlDeviceGetRetiredPagesPendingStatus", Detail},
+		{"nvmlDeviceGetEccMode", Detail},
+		{"nvmlDeviceGetPciInfo", Detail},
+		{"nvmlDeviceGetMaxPcieLinkWidth", Detail},
+		{"nvmlDeviceGetMaxPcieLinkGeneration", Detail},
+		{"nvmlDeviceGetCurrPcieLinkWidth", Detail},
 	}
 }
 

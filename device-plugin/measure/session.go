@@ -283,15 +283,19 @@ func (s *session) tell(doing string) {
 func (s *session) warmUp(ctx context.Context) error {
 	from := time.Now()
 	w := Warmup{}
-	var seen []point // unit times
+	type unitTime struct {
+		at time.Time
+		ms float64
+	}
+	var seen []unitTime
 	_, err := s.windows(ctx, pal.ClassA, func(cw childWindow) bool {
 		now := time.Now()
-		seen = append(seen, point{now, cw.Ms})
+		seen = append(seen, unitTime{now, cw.Ms})
 		s.tell("warming up")
 		var recent []float64
 		for i, p := range seen {
 			if now.Sub(p.at) <= s.plan.Settle || i >= len(seen)-settleWindows {
-				recent = append(recent, p.v)
+				recent = append(recent, p.ms)
 			}
 		}
 		settled := now.Sub(seen[0].at) >= s.plan.Settle && len(recent) >= settleWindows && steady(recent, settleBound)

@@ -324,15 +324,6 @@ func TestNoUnstableFieldIDs(t *testing.T) {
 	}
 }
 
-func TestUnionOfIslands(t *testing.T) {
-	u := newUnion(5)
-	u.join(1, 3)
-	u.join(0, 2)
-	if diff := cmp.Diff([]int{0, 1, 0, 1, -1}, u.numbers()); diff != "" {
-		t.Error(diff)
-	}
-}
-
 // Every machine that go-nvml models is read completely.
 func TestMockedMachines(t *testing.T) {
 	for _, tc := range []struct {

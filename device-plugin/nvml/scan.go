@@ -68,9 +68,6 @@ func (b *Backend) Scan() (gpu.Inventory, error) {
 func (b *Backend) scan() (gpu.Inventory, error) {
 	inv := gpu.Inventory{Boot: b.bootID(), DriverLoad: b.driverLoad()}
 	count, err := b.system(&inv)
-	if unknown := (*uncounted)(nil); errors.As(err, &unknown) {
-		return unknown.inventory(b, inv)
-	}
 	if err != nil {
 		return gpu.Inventory{}, err
 	}
@@ -169,36 +166,13 @@ func (b *Backend) system(inv *gpu.Inventory) (int, error) {
 	if gone(ret) {
 		return 0, &gpu.Unavailable{What: "the NVIDIA driver went away", Err: fmt.Errorf("%w: %w", errDriverGone, code(ret)), Restart: ret == nvml.ERROR_LIB_RM_VERSION_MISMATCH}
 	}
-	why := gpu.Failure{Function: "nvmlDeviceGetCount", Code: int(ret)}
 	if ret != nvml.SUCCESS {
-		return 0, &uncounted{"NVML does not report the number of GPUs: " + why.String(), gpu.Signals{Unanswered: true, Failed: []gpu.Failure{why}}}
+		return 0, &gpu.Unavailable{What: "NVML does not report the number of GPUs", Err: code(ret)}
 	}
 	if count < 0 || count > mostGPUs {
-		return 0, &uncounted{fmt.Sprintf("NVML reports an impossible number of GPUs: %d", count), gpu.Signals{Unanswered: true}}
+		return 0, &gpu.Unavailable{What: fmt.Sprintf("NVML reports an impossible number of GPUs: %d", count)}
 	}
 	return count, nil
-}
-
-// uncounted is the error for a driver that works but does not report the number of GPUs.
-type uncounted struct {
-	what    string
-	signals gpu.Signals // signals for all GPUs
-}
-
-func (u *uncounted) Error() string { return u.what }
-
-// inventory returns the GPUs of earlier scans, which are still in the machine.
-func (u *uncounted) inventory(b *Backend, inv gpu.Inventory) (gpu.Inventory, error) {
-	fs := b.vanished(nil)
-	if len(fs) == 0 {
-		return gpu.Inventory{}, &gpu.Unavailable{What: u.what}
-	}
-	for i := range fs {
-		fs[i] = fs[i].withSignals(u.signals)
-	}
-	list(&inv, fs)
-	inv.Warnings = []string{u.what}
-	return inv, nil
 }
 
 // readAll reads the GPUs with indexes below count, all at the same time.

@@ -81,22 +81,33 @@ func (b *Backend) topology(fs []found) {
 	for i, f := range fs {
 		byBus[f.busID()] = i
 	}
-	islands, firstSwitched := newUnion(len(fs)), -1
+	set, firstSwitched := make([]int, len(fs)), -1
+	for i := range set {
+		set[i] = i
+	}
+	join := func(i, j int) {
+		from, to := set[i], set[j]
+		for k := range set {
+			if set[k] == from {
+				set[k] = to
+			}
+		}
+	}
 	for i, f := range fs {
 		l := b.everLinked(f)
 		for bus := range l.toward {
 			if j, ok := byBus[bus]; ok {
-				islands.join(i, j)
+				join(i, j)
 			}
 		}
 		if l.toSW {
 			if firstSwitched < 0 {
 				firstSwitched = i
 			}
-			islands.join(firstSwitched, i)
+			join(firstSwitched, i)
 		}
 	}
-	numbers := islands.numbers()
+	numbers := islands(set)
 	for i, f := range fs {
 		for j := range f.devices {
 			d := &f.devices[j]
@@ -120,41 +131,17 @@ func (b *Backend) everLinked(f found) links {
 	return l
 }
 
-// union is a partition of the integers from 0 to n-1 into sets.
-type union []int
-
-func newUnion(n int) union {
-	u := make(union, n)
-	for i := range u {
-		u[i] = i
-	}
-	return u
-}
-
-func (u union) find(i int) int {
-	for u[i] != i {
-		i = u[i]
-	}
-	return i
-}
-
-func (u union) join(i, j int) { u[u.find(i)] = u.find(j) }
-
-// numbers numbers the sets with more than one member, in the order of their first members. The
-// members of smaller sets get -1.
-func (u union) numbers() []int {
-	size := make([]int, len(u))
-	for i := range u {
-		size[u.find(i)]++
-	}
-	out, number := make([]int, len(u)), map[int]int{}
-	for i := range u {
-		root := u.find(i)
-		if _, ok := number[root]; !ok && size[root] > 1 {
-			number[root] = len(number)
+// islands numbers the sets of joined GPUs that have more than one member, in the order of their first
+// members. The members of smaller sets get -1. set has the same number for joined GPUs.
+func islands(set []int) []int {
+	out, number := make([]int, len(set)), map[int]int{}
+	for i, s := range set {
+		out[i] = -1
+		if slices.Index(set, s) == i && slices.Contains(set[i+1:], s) {
+			number[s] = len(number)
 		}
-		if out[i] = -1; size[root] > 1 {
-			out[i] = number[root]
+		if n, ok := number[s]; ok {
+			out[i] = n
 		}
 	}
 	return out

@@ -199,9 +199,6 @@ func (d *diagnosis) devices() {
 		}
 	}
 	d.hidden(inv)
-	if d.inventory == "" {
-		d.unlisted(inv)
-	}
 	d.inv = &inv
 	if len(inv.Devices) == 0 && len(inv.Hidden) == 0 {
 		d.add(statusFail, "gpus", "the driver works but lists no GPU", "lspci -d 10de: shows which NVIDIA GPUs the machine has")
@@ -285,37 +282,6 @@ func (d *diagnosis) physical(id string) string {
 func (d *diagnosis) hidden(inv gpu.Inventory) {
 	for _, h := range inv.Hidden {
 		d.add(statusFail, "gpus", h.String()+": this GPU is not published to Nomad", deviceplugin.RemedyHidden(h))
-	}
-}
-
-// unlisted reports GPUs on the PCI bus that NVML does not list. The GPU fell off the bus before the
-// driver was loaded, did not start, or belongs to another driver. GPUs and virtual functions that
-// are passed through to a virtual machine are not reported.
-func (d *diagnosis) unlisted(inv gpu.Inventory) {
-	named := map[string]bool{}
-	for _, dev := range inv.Devices {
-		named[dev.Place.BusID] = true
-	}
-	devices, err := filepath.Glob(d.path("/sys/bus/pci/devices/*"))
-	if err != nil {
-		return
-	}
-	for _, dir := range devices {
-		data, _ := os.ReadFile(filepath.Join(dir, "uevent"))
-		has := map[string]string{}
-		for line := range strings.Lines(string(data)) {
-			key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
-			has[key] = value
-		}
-		graphics := has["PCI_CLASS"] == "30000" || has["PCI_CLASS"] == "30200"
-		_, share := os.Lstat(filepath.Join(dir, "physfn"))
-		bus, driver := filepath.Base(dir), cmp.Or(has["DRIVER"], "none")
-		named[bus] = named[bus] || slices.ContainsFunc(inv.Warnings, func(w string) bool { return strings.Contains(w, bus) })
-		if !strings.HasPrefix(has["PCI_ID"], "10DE:") || !graphics || share == nil || named[bus] || driver == "vfio-pci" {
-			continue
-		}
-		d.add(statusWarn, "gpus", fmt.Sprintf("the PCI bus has a GPU at %s that NVML does not list (kernel driver: %s)", bus, driver),
-			"lspci -k -s "+bus+" shows which driver owns the GPU, dmesg | grep "+bus+" shows why NVML does not list the GPU; if the GPU is old, the driver may no longer support it")
 	}
 }
 

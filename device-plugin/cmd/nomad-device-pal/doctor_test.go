@@ -112,17 +112,7 @@ func oddMachine(t *testing.T, kind string) string {
 		"wsl":           {"/dev/dxg": "", "/usr/lib/wsl/lib/libnvidia-ml.so.1": ""},
 		"wsl-no-driver": {"/dev/dxg": ""},
 		"none":          {},
-		"pci":           {"/proc/driver/nvidia/version": "NVRM version: fake", "/dev/nvidiactl": "", "/dev/nvidia-uvm": ""},
 	}
-	for bus, uevent := range map[string]string{
-		"0000:1a:00.0": "DRIVER=nvidia\nPCI_CLASS=30200\nPCI_ID=10DE:2335", "0000:40:00.0": "DRIVER=nvidia\nPCI_CLASS=30200\nPCI_ID=10DE:2335",
-		"0000:41:00.0": "PCI_CLASS=30000\nPCI_ID=10DE:1EB8", "0000:42:00.0": "DRIVER=vfio-pci\nPCI_CLASS=30200\nPCI_ID=10DE:2335",
-		"0000:43:00.0": "DRIVER=nvidia\nPCI_CLASS=68000\nPCI_ID=10DE:1AF1", "0000:44:00.0": "DRIVER=amdgpu\nPCI_CLASS=30000\nPCI_ID=1002:73BF",
-		"0000:45:00.4": "DRIVER=nvidia\nPCI_CLASS=30200\nPCI_ID=10DE:2335",
-	} {
-		files["pci"]["/sys/bus/pci/devices/"+bus+"/uevent"] = uevent
-	}
-	files["pci"]["/sys/bus/pci/devices/0000:45:00.4/physfn"] = ""
 	of, ok := files[kind]
 	if !ok {
 		t.Fatalf("no machine %q", kind)
