@@ -64,13 +64,11 @@ type Options struct {
 
 // Plugin implements Nomad's device.DevicePlugin.
 type Plugin struct {
-	opts Options
-	log  hclog.Logger
-	root string // directory with dev and proc
-	// readProfile reads the configured profile's file.
-	readProfile func(path string) (*profile.Profile, error)
-	streams     sync.WaitGroup // counts the fingerprint streams
-	known       chan struct{}  // closed once the node's GPUs are known
+	opts    Options
+	log     hclog.Logger
+	root    string         // directory with dev and proc
+	streams sync.WaitGroup // counts the fingerprint streams
+	known   chan struct{}  // closed once the node's GPUs are known
 
 	mu       sync.Mutex
 	cfg      Config
@@ -137,7 +135,7 @@ const xidLogEvery = time.Minute
 // New returns a plugin with the default configuration. New does nothing else, because Nomad starts
 // a plugin several times only to ask its name.
 func New(o Options) *Plugin {
-	p := &Plugin{opts: o, log: o.Log, root: "/", readProfile: ReadProfile, known: make(chan struct{}),
+	p := &Plugin{opts: o, log: o.Log, root: "/", known: make(chan struct{}),
 		crashes: crashes{started: time.Now()}, said: onceLog{log: o.Log, xids: map[string]time.Time{}}}
 	p.configure(DefaultConfig())
 	return p

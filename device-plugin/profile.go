@@ -8,10 +8,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
-	"syscall"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
@@ -21,15 +19,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// profileLimit is the size limit of a profile file. Even the profile of 50,000 GPUs is smaller than
-// this limit.
-const profileLimit = 32 << 20
-
 // profileFile is the file of a profile. The plugin reads the file again when it changes. Reading
 // can block forever, for example if a network file system hangs.
 type profileFile struct {
 	path string
-	read func(path string) (*profile.Profile, error)
 	mod  time.Time
 	size int64
 }
@@ -42,7 +35,7 @@ func (f *profileFile) look() (p *profile.Profile, err error) {
 	case err == nil && st.ModTime().Equal(f.mod) && st.Size() == f.size:
 		return nil, nil
 	case err == nil:
-		if p, err = f.read(f.path); !errors.As(err, new(*fs.PathError)) {
+		if p, err = ReadProfile(f.path); !errors.As(err, new(*fs.PathError)) {
 			f.mod, f.size = st.ModTime(), st.Size()
 		}
 	}
@@ -55,24 +48,9 @@ func (f *profileFile) look() (p *profile.Profile, err error) {
 	return p, nil
 }
 
-// ReadProfile reads a regular file of bounded size. ReadProfile does not block on a named pipe.
+// ReadProfile reads a profile's file.
 func ReadProfile(path string) (*profile.Profile, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !st.Mode().IsRegular() {
-		return nil, errors.New("not a regular file")
-	}
-	if st.Size() > profileLimit {
-		return nil, fmt.Errorf("larger than %d MiB", profileLimit>>20)
-	}
-	data, err := io.ReadAll(io.LimitReader(f, st.Size())) // the file may grow meanwhile
+	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +77,7 @@ func (s *store) saveCopy(p *profile.Profile) error {
 // followFile follows the changes of the configured file. Nothing waits for followFile, because
 // reading the file can block.
 func (s *stream) followFile(ctx context.Context) {
-	file := profileFile{path: s.cfg.ProfilePath, read: s.p.readProfile}
+	file := profileFile{path: s.cfg.ProfilePath}
 	s.follow(ctx, func() time.Duration { return gpu.UntilTick(time.Now(), lookInterval) },
 		"cannot use the profile; the previous profile stays in force", file.look)
 }
