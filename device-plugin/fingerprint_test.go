@@ -477,29 +477,6 @@ func TestListsAndCountsAgree(t *testing.T) {
 	})
 }
 
-// If a fresh process gets Reserve before Fingerprint, Reserve waits for the scan.
-func TestReserveBeforeFingerprint(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cfg := DefaultConfig()
-		cfg.StateDir = t.TempDir()
-		p, s, _, _ := onStage(2, cfg)
-		if err := openStore(cfg.StateDir).saveInventory(s.inv); err != nil {
-			t.Fatal(err)
-		}
-		reserved := make(chan error, 1)
-		go func() {
-			_, err := p.Reserve([]string{"GPU-1"})
-			reserved <- err
-		}()
-		time.Sleep(time.Millisecond)
-		_, end := fingerprints(t, p)
-		defer end()
-		if err := <-reserved; err != nil {
-			t.Error(err)
-		}
-	})
-}
-
 // Without a state_dir, the plugin ends, Nomad starts it again and calls Reserve at once.
 func TestReserveAfterARestartWithoutState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

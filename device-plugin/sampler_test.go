@@ -22,7 +22,6 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
-	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
@@ -53,52 +52,6 @@ func TestReadingsAreShared(t *testing.T) {
 			if ids := <-got; !slices.Equal(ids, want) {
 				t.Errorf("got readings of %v, want %v", ids, want)
 			}
-		}
-	})
-}
-
-// All work that the plugin does every second runs on the whole second, so an idle node wakes once
-// for all of it.
-func TestTimersFireTogether(t *testing.T) {
-	cfg := DefaultConfig()
-	cfg.StateDir = t.TempDir()
-	if err := os.Chmod(cfg.StateDir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	synctest.Test(t, func(t *testing.T) {
-		time.Sleep(300 * time.Millisecond)
-		p, _, log, _ := onStage(1, cfg)
-		ctx, cancel := context.WithCancel(t.Context())
-		c, err := p.Fingerprint(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		next(t, c)
-		if err := statedir.Dir(cfg.StateDir).OrderClear("GPU-0"); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(111 * time.Millisecond)
-		stats, err := p.Stats(ctx, time.Second)
-		if err != nil {
-			t.Fatal(err)
-		}
-		<-stats // the first comes at once
-		for last := time.Now(); time.Since(last) < 3*time.Second; {
-			before := time.Now()
-			<-stats
-			if gap := time.Since(before); gap < 900*time.Millisecond {
-				t.Errorf("statistics come %s after the last: the GPUs are not read again", gap)
-			}
-			if late := time.Since(time.Now().Truncate(time.Second)); late != 0 {
-				t.Errorf("statistics come %s after a whole second", late)
-			}
-		}
-		cancel()
-		for range c {
-		}
-		synctest.Wait()
-		if !regexp.MustCompile(`\.000\S* \[INFO\]\s+the operator cleared the faults`).MatchString(log.String()) {
-			t.Errorf("orders are not read on the whole second:\n%s", log)
 		}
 	})
 }

@@ -127,9 +127,6 @@ func (s *Scheduler) Observe(inv *gpu.Inventory, unhealthy map[string]bool) {
 		d.Signals.CUDARefused = d.Signals.CUDARefused || s.refused && d.MIG.Profile == ""
 		r := s.records[d.ID]
 		d.Signals.Wrong = r.Corrupt
-		if len(d.Measured.Times) > 0 {
-			continue // the backend's own times take precedence
-		}
 		if m, ok := r.measurement(d.ID, identityOf(*d, inv.DriverVersion)); ok {
 			d.Measured.Key, d.Measured.Times, d.Measured.Rates, d.Signals.Slow = m.Key, m.Times, r.Rates, r.Slow
 		}

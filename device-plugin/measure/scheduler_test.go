@@ -80,19 +80,6 @@ func TestDue(t *testing.T) {
 	}
 }
 
-// An interval that means "never" does not overflow into "always".
-func TestIntervalOfACentury(t *testing.T) {
-	s := DefaultSchedule()
-	s.Interval = 100 * 365 * 24 * time.Hour // the longest duration in the configuration
-	now := time.Now()
-	measured := record{Tried: now.Add(-2 * time.Hour), Measured: now.Add(-2 * time.Hour)}
-	for _, s := range []Schedule{s, s.early()} {
-		if wait := s.due(now, measured, identity{}, condition{healthy: true, idleSince: now.Add(-time.Hour)}); wait != "measured" {
-			t.Errorf("interval %v: %q, want %q", s.Interval, wait, "measured")
-		}
-	}
-}
-
 func TestAccept(t *testing.T) {
 	at := time.Date(2026, 1, 20, 12, 0, 0, 0, time.UTC)
 	id := identity{Model: "H200", Driver: "580.1"}
@@ -253,20 +240,6 @@ func TestSchedulerTellsSlowGPUs(t *testing.T) {
 	n.until("both GPUs measured", func() bool { return n.measured(0) && n.measured(1) })
 	if ds := n.observe(); ds[0].Signals.Slow || !ds[1].Signals.Slow {
 		t.Errorf("slow: %v and %v, want the second", ds[0].Signals.Slow, ds[1].Signals.Slow)
-	}
-}
-
-// Times from the backend, as in an emulated inventory, are not overwritten.
-func TestSchedulerKeepsTheBackendsTimes(t *testing.T) {
-	t.Parallel()
-	n := newNode(t, newFake(t), nil)
-	n.until("measured", func() bool { return n.measured(0) })
-	inv := n.inv
-	inv.Devices = append([]gpu.Device(nil), n.inv.Devices...)
-	inv.Devices[0].Measured.Key, inv.Devices[0].Measured.Times = "x", map[pal.AppClass]float64{pal.ClassA: 1}
-	n.Observe(&inv, nil)
-	if d := inv.Devices[0]; d.Measured.Key != "x" || d.Measured.Times[pal.ClassA] != 1 {
-		t.Errorf("%+v", d)
 	}
 }
 

@@ -261,6 +261,9 @@ func TestHiddenGPUs(t *testing.T) {
 			if len(inv.Devices) != 2 || len(inv.Hidden) != 1 || !strings.HasPrefix(inv.Hidden[0].String(), want) {
 				t.Errorf("%s=%s: %d GPUs, hidden %v; want two, and %q", call, code, len(inv.Devices), inv.Hidden, want)
 			}
+			if lost := inv.Unidentified() == 0; lost != (code == "15") {
+				t.Errorf("%s=%s: it counts as lost: %v", call, code, lost)
+			}
 			if len(inv.Warnings) != 1 || !strings.HasPrefix(inv.Warnings[0], want) {
 				t.Errorf("%s=%s: warnings %v", call, code, inv.Warnings)
 			}
@@ -489,17 +492,6 @@ func TestSampleOfAHungGPU(t *testing.T) {
 	patience.Eventually(t, "the GPUs are asked again", func() bool { return len(n.Sample(ids)) == 5 })
 }
 
-// GPUs that the driver lists without an identity are counted.
-func TestUnidentifiedGPUs(t *testing.T) {
-	state := nvmltest.H200(3)
-	state.Set("gpu0", "ret.nvmlDeviceGetUUID", "999")
-	state.Set("gpu1", "ret.nvmlDeviceGetName", "15")
-	inv := open(t, state).scan()
-	if len(inv.Devices) != 1 || inv.Unidentified() != 1 || len(inv.Warnings) != 2 {
-		t.Errorf("%d devices, %d unidentified, warnings %v; want 1, 1 and 2", len(inv.Devices), inv.Unidentified(), inv.Warnings)
-	}
-}
-
 func TestDriverThatGoesAndComesBack(t *testing.T) {
 	n := open(t, nvmltest.H200(1))
 	n.scan()
@@ -718,27 +710,8 @@ func TestTopologyThatComesLate(t *testing.T) {
 	}
 }
 
-// A GPU with too many PCIe replays stays degraded until a whole interval passes without them.
+// The limit of PCIe replays depends on the link.
 func TestReplays(t *testing.T) {
-	begin := time.Now()
-	r := growth{}.next(begin, 1000, replaysOver, above(60))
-	for _, tc := range []struct {
-		after time.Duration
-		count float64
-		want  bool
-	}{
-		{10 * time.Second, 5000, false}, // too short for a rate
-		{time.Minute, 5000, true},
-		{65 * time.Second, 5000, true}, // an event triggers a scan
-		{2 * time.Minute, 0, true},     // the counter was reset
-		{3 * time.Minute, 0, false},
-		{4 * time.Minute, 60, false},
-		{5 * time.Minute, 121, true},
-	} {
-		if r = r.next(begin.Add(tc.after), tc.count, replaysOver, above(60)); r.fast != tc.want {
-			t.Errorf("after %s, %v replays: %v, want %v", tc.after, tc.count, r.fast, tc.want)
-		}
-	}
 	for _, tc := range []struct {
 		gen, lanes int
 		want       float64
