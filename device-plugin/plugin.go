@@ -294,7 +294,7 @@ func (p *Plugin) observe(now time.Time, r scanResult) {
 		p.said.warn(h.String(), "remedy", RemedyHidden(h))
 	}
 	for _, w := range inv.Warnings {
-		p.said.warn(w) // warnings about hidden GPUs are in both
+		p.said.warn(w)
 	}
 	if r.err == nil {
 		var replaced []string

@@ -85,13 +85,11 @@ func identityOf(d gpu.Device, driver string) identity {
 // record is the scheduler's knowledge about one GPU, kept across restarts.
 type record struct {
 	Identity identity `json:"identity"`
-	// Key and Times are from the last complete session, which began at Measured. Before is the
-	// start of the previous complete session.
+	// Key and Times are from the last complete session, which began at Measured.
 	Key      string                   `json:"key,omitempty"`
 	Times    map[pal.AppClass]float64 `json:"times,omitempty"`
 	Rates    map[pal.AppClass]float64 `json:"rates,omitempty"` // in attr.RateUnit
 	Measured time.Time                `json:"measured,omitzero"`
-	Before   time.Time                `json:"before,omitzero"`
 	// Provisional means that some GPUs of the node were not measured at the same time.
 	Provisional bool `json:"provisional,omitempty"`
 	// Uncapped means that nothing limited the clocks in class A.
@@ -160,7 +158,7 @@ func (s Schedule) wanted(now time.Time, r record, id identity, c condition) (wai
 		return ""
 	case c.early:
 		return "not its node's turn"
-	case !r.Measured.IsZero() && r.Problem == "" && r.Identity != id && !r.often(now, s.Gap):
+	case !r.Measured.IsZero() && r.Problem == "" && r.Identity != id:
 		return "" // the last result is out of date
 	case !r.Tried.IsZero() && now.Sub(r.Tried) < s.pause(r):
 		return "tried a short while ago"
@@ -172,12 +170,6 @@ func (s Schedule) wanted(now time.Time, r record, id identity, c condition) (wai
 		return "measured"
 	}
 	return ""
-}
-
-// often reports whether a GPU had two sessions within the time gap. If somebody changes the power
-// limit all day, the plugin must not measure the GPU all day.
-func (r record) often(now time.Time, gap time.Duration) bool {
-	return !r.Before.IsZero() && now.Sub(r.Before) < gap
 }
 
 // early returns a schedule with a shorter interval, which applies when one GPU of a node is due.
@@ -241,7 +233,7 @@ func (r *record) accept(res Result, id identity) {
 	// measured all the time.
 	r.Alarm = !r.Alarm && r.Identity == id && r.Key == m.Key && far(r.Times, m.Times)
 	r.Identity, r.Key, r.Times, r.Failures = id, m.Key, m.Times, 0
-	r.Before, r.Measured = r.Measured, res.Started
+	r.Measured = res.Started
 	r.Rates = res.rates()
 	r.Provisional = res.Provisional()
 	r.Uncapped = slices.ContainsFunc(res.Apps, func(a App) bool { return a.App == pal.ClassA && a.LimitedBy == LimitNone })

@@ -104,11 +104,11 @@ func (b *Backend) identified(inv *gpu.Inventory, reads []found) ([]found, error)
 		}
 		inv.Warnings = append(inv.Warnings, f.warnings...)
 		if unread := (*unreadable)(nil); errors.As(f.err, &unread) {
-			inv.Warnings = append(inv.Warnings, unread.Error())
 			if f.uuid == "" {
 				inv.Hidden = append(inv.Hidden, unread.Hidden)
 				continue
 			}
+			inv.Warnings = append(inv.Warnings, unread.Error())
 		}
 		j, twice := at[f.uuid]
 		if !twice {

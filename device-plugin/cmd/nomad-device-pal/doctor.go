@@ -194,9 +194,7 @@ func (d *diagnosis) devices() {
 		return
 	}
 	for _, w := range inv.Warnings {
-		if !slices.ContainsFunc(inv.Hidden, func(h gpu.Hidden) bool { return h.String() == w }) {
-			d.add(statusWarn, "gpus", w, "")
-		}
+		d.add(statusWarn, "gpus", w, "")
 	}
 	d.hidden(inv)
 	d.inv = &inv
