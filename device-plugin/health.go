@@ -73,9 +73,8 @@ func xidReason(xid int) string { return fmt.Sprintf("%s:%d", reasonXid, xid) }
 const (
 	// retiredLimit and retiredWatch are DCGM's limits on retired pages.
 	retiredLimit, retiredWatch = 63, 15
-	// Slowdowns are judged over the readings of the last slowWindow scan periods. A GPU becomes
-	// degraded if more than slowShare of the readings show a slowdown, and there are at least
-	// slowLeast readings.
+	// Slowdowns are judged by a moving average over slowWindow scan periods. A GPU becomes degraded if
+	// more than slowShare of the readings show a slowdown, and there are at least slowLeast readings.
 	slowWindow, slowLeast = 10, 6
 	slowShare             = 0.6
 	// slowEnd is the share below which a degraded GPU recovers. slowEnd is lower than slowShare, so
@@ -140,16 +139,33 @@ type record struct {
 	nvlinkXid bool
 	doubleBit time.Time // time of the last Xid 48
 	contained time.Time // time of the last Xid 94
-	slow      []slowReading
-	thermal   bool // degraded by heat or power brake, as of the latest scan
-	brake     bool
+	slowAt    time.Time // time of the last reading that counted for slowdowns
+	thermal   slowdown  // by heat
+	brake     slowdown  // by a power brake
 	xidLast   int
 	xidCount  int
 }
 
-type slowReading struct {
-	at             time.Time
-	thermal, brake bool
+// slowdown is the share of a GPU's readings that show a slowdown.
+type slowdown struct {
+	share    float64
+	readings int
+	degraded bool
+}
+
+// add counts a reading.
+func (s *slowdown) add(slow bool) {
+	now := 0.0
+	if slow {
+		now = 1
+	}
+	s.readings = min(s.readings+1, slowWindow)
+	s.share += (now - s.share) / float64(s.readings)
+	if s.degraded {
+		s.degraded = s.share >= slowEnd
+	} else {
+		s.degraded = s.readings >= slowLeast && s.share > slowShare
+	}
 }
 
 // health turns readings and events into verdicts. health does no I/O; its owner stores the latches.
@@ -318,31 +334,14 @@ func (h *health) void(l latch) bool { return differs(l.Boot, h.boot) || differs(
 
 func differs(then, now string) bool { return then != "" && now != "" && then != now }
 
-// sampleSlow adds a reading to the window, and judges slowdowns.
+// sampleSlow counts a reading for slowdowns.
 func (r *record) sampleSlow(now time.Time, s gpu.Signals, spacing time.Duration) {
-	if n := len(r.slow); n > 0 && now.Sub(r.slow[n-1].at) < spacing/2 {
+	if now.Sub(r.slowAt) < spacing/2 {
 		return
 	}
-	r.slow = append(r.slow, slowReading{now, s.ThermalSlowdown, s.PowerBrake})
-	r.slow = slices.DeleteFunc(r.slow, func(s slowReading) bool { return now.Sub(s.at) > slowWindow*spacing })
-	r.thermal = r.slowed(r.thermal, func(s slowReading) bool { return s.thermal })
-	r.brake = r.slowed(r.brake, func(s slowReading) bool { return s.brake })
-}
-
-// slowed reports whether too many readings show a slowdown. The limit depends on the previous
-// result, was.
-func (r *record) slowed(was bool, is func(slowReading) bool) bool {
-	n := 0
-	for _, s := range r.slow {
-		if is(s) {
-			n++
-		}
-	}
-	share := float64(n) / float64(len(r.slow))
-	if was {
-		return share >= slowEnd
-	}
-	return len(r.slow) >= slowLeast && share > slowShare
+	r.slowAt = now
+	r.thermal.add(s.ThermalSlowdown)
+	r.brake.add(s.PowerBrake)
 }
 
 // judge returns the verdict that follows from the current readings and the record.
@@ -475,8 +474,8 @@ func (r *record) degradations(s gpu.Signals, cfg HealthConfig) []string {
 	add(s.PCIeDegraded, degradedPCIe)
 	add(s.Slow, degradedSlow)
 	add(s.Wrong, degradedWrong)
-	add(r.brake, degradedBrake)
-	add(r.thermal, degradedThermal)
+	add(r.brake.degraded, degradedBrake)
+	add(r.thermal.degraded, degradedThermal)
 	slices.Sort(out)
 	return out
 }

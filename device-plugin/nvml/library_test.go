@@ -295,8 +295,8 @@ func TestTwoGPUsWithOneUUID(t *testing.T) {
 // instance stays while it cannot be read.
 func TestMIGInstancesThatCannotBeRead(t *testing.T) {
 	for _, tc := range []struct{ scope, key, value, unusable, warning string }{
-		{"mig1.0", "ret.nvmlDeviceGetUUID", "999", "", "1 MIG instances are hidden (index 0): nvmlDeviceGetUUID=999 unknown error"},
-		{"mig1.0", "ret.nvmlDeviceGetName", "3", "", "1 MIG instances are hidden (index 0): nvmlDeviceGetName=3 not supported"},
+		{"mig1.0", "ret.nvmlDeviceGetUUID", "999", "", "MIG instance 0 is hidden: nvmlDeviceGetUUID=999 unknown error"},
+		{"mig1.0", "ret.nvmlDeviceGetName", "3", "", "MIG instance 0 is hidden: nvmlDeviceGetName=3 not supported"},
 		{"gpu1", "ret.nvmlDeviceGetMigDeviceHandleByIndex", "4", gpu.MIGUnread, "nvmlDeviceGetMigDeviceHandleByIndex=4 no permission; the plugin keeps the last known instances; run Nomad's client as root"},
 		{"gpu1", "ret.nvmlDeviceGetMaxMigDeviceCount", "999", gpu.MIGUnread, "reading the number of MIG instances"},
 	} {

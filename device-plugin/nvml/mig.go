@@ -7,7 +7,6 @@ package nvml
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -27,7 +26,6 @@ type division struct {
 	on        bool // MIG mode is on, so the GPU itself cannot be used
 	unknown   bool // the mode, or some instances, could not be read
 	instances []migInstance
-	hidden    map[gpu.Failure][]string // indexes of the instances without an identity
 	warnings  []string
 }
 
@@ -67,13 +65,6 @@ func (b *Backend) migInstances(r *reader, dev nvml.Device, parent gpu.Device) (d
 	for i := range min(most, mostInstances) {
 		d.read(r, i, dev, parent)
 	}
-	for why, at := range d.hidden {
-		next := ""
-		if gpu.KindOf(why.Code) == gpu.Denied {
-			next = "; " + gpu.RemedyDenied
-		}
-		d.warn("%d MIG instances are hidden (index %s): %s; the plugin keeps the last known instances%s", len(at), strings.Join(at, ", "), why, next)
-	}
 	return d
 }
 
@@ -93,10 +84,11 @@ func (d *division) read(r *reader, i int, dev nvml.Device, parent gpu.Device) {
 	case ret == nvml.ERROR_NOT_FOUND || ret == nvml.ERROR_INVALID_ARGUMENT || r.lost: // no instance at this index
 	case why != gpu.Failure{}:
 		d.unknown = true
-		if d.hidden == nil {
-			d.hidden = map[gpu.Failure][]string{}
+		next := ""
+		if gpu.KindOf(why.Code) == gpu.Denied {
+			next = "; " + gpu.RemedyDenied
 		}
-		d.hidden[why] = append(d.hidden[why], strconv.Itoa(i))
+		d.warn("MIG instance %d is hidden: %s; the plugin keeps the last known instances%s", i, why, next)
 	default:
 		m.failed = own.failed
 		d.instances = append(d.instances, m)

@@ -22,15 +22,9 @@ type fabric struct {
 }
 
 func readFabric(r *reader, dev nvml.Device) (fabric, bool) {
-	if f, ok := value(r, "nvmlDeviceGetGpuFabricInfoV", func() (fabric, nvml.Return) {
+	return value(r, "nvmlDeviceGetGpuFabricInfoV", func() (fabric, nvml.Return) {
 		info, ret := dev.GetGpuFabricInfoV().V2()
 		return fabric{uint32(info.State), info.Status, info.HealthMask, clique(info.ClusterUuid, info.CliqueId)}, ret
-	}); ok {
-		return f, true
-	}
-	return value(r, "nvmlDeviceGetGpuFabricInfo", func() (fabric, nvml.Return) {
-		info, ret := dev.GetGpuFabricInfo()
-		return fabric{uint32(info.State), info.Status, 0, clique(info.ClusterUuid, info.CliqueId)}, ret
 	})
 }
 

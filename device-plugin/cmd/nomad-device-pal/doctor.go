@@ -17,12 +17,10 @@ import (
 	"time"
 
 	"github.com/hashicorp/cli"
-	"github.com/hashicorp/nomad/plugins/device"
 
 	deviceplugin "github.com/nomad-pal/nomad-pal/device-plugin"
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
-	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
@@ -55,7 +53,6 @@ type diagnosis struct {
 	agent       nomadConfig
 	agentErr    error // why Nomad's configuration could not be read
 	inv         *gpu.Inventory
-	groups      []*device.DeviceGroup
 	findings    []finding
 }
 
@@ -225,7 +222,6 @@ func (d *diagnosis) health() {
 		d.add(statusFail, "gpus", err.Error(), "")
 		return
 	}
-	d.groups = groups
 	for _, g := range groups {
 		unhealthy := 0
 		for _, dev := range g.Devices {
@@ -366,18 +362,6 @@ func (d *diagnosis) calibration() {
 	}
 	if err != nil {
 		d.add(statusFail, "profile", path+": "+err.Error(), "write the profile again; until then the plugin keeps the previous profile")
-		return
-	}
-	unknown := 0
-	for _, g := range d.groups {
-		for _, dev := range g.Devices {
-			if _, ok := p.Lookup(dev.ID, pal.ClassA); !ok {
-				unknown++
-			}
-		}
-	}
-	if unknown > 0 {
-		d.add(statusWarn, "profile", fmt.Sprintf("version %d has no entry for %d of this node's GPUs, so the node publishes these GPUs in class 5, the slowest, unless it has measured them itself", p.Version, unknown), "measure with a job: jobspecs/measure.nomad.hcl; then write the file again: nomad-pal profile export -o "+path)
 		return
 	}
 	d.add(statusOK, "profile", fmt.Sprintf("version %d", p.Version), "")

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+	"github.com/hashicorp/nomad/plugins/device"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 	"github.com/nomad-pal/nomad-pal/device-plugin/nvml/nvmltest"
@@ -93,7 +94,14 @@ func oddNode(t *testing.T, lib string, d *datadriven.TestData) string {
 			fmt.Fprintf(&b, "  → %s\n", f.Fix)
 		}
 	}
-	for _, g := range diag.groups {
+	var groups []*device.DeviceGroup
+	if diag.inv != nil && len(diag.inv.Devices) > 0 {
+		var err error
+		if groups, err = firstFingerprint(diag.plugin()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, g := range groups {
 		for _, dev := range g.Devices {
 			fmt.Fprintf(&b, "%s %s: %v %s\n", g.Name, dev.ID, dev.Healthy, dev.HealthDesc)
 		}
