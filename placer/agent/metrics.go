@@ -37,7 +37,7 @@ type Metrics struct {
 	// predictions.
 	Slowdown map[string]float64 `json:"gpus_predicted_slowdown" label:"placement" help:"Mean predicted slowdown of running gangs, weighted by GPUs: on the GPUs that nomad-pal chose (chosen), and on the GPUs that packed placement would have chosen (packed). The slowdown of a gang on median GPUs of one node is 1."`
 	// PredictedGPUs is the number of GPUs of the gangs in Slowdown.
-	PredictedGPUs int                  `json:"gpus_predicted" help:"GPUs of the gangs that are included in gpus_predicted_slowdown."`
+	PredictedGPUs int                  `json:"gpus_predicted" help:"GPUs of the gangs that gpus_predicted_slowdown covers."`
 	Jobs          map[palapi.State]int `json:"jobs" label:"state" help:"Jobs with GPUs by state (docs/design/concepts.md)."`
 	Refused       int                  `json:"jobs_refused" help:"Jobs that cannot start now: rejected, unschedulable or failed."`
 	Requested     float64              `json:"gpus_requested" help:"GPUs that waiting jobs request. Jobs that are rejected, unschedulable or failed do not count."`
@@ -46,11 +46,11 @@ type Metrics struct {
 	StopsWon      float64              `json:"preemption_saved_wait_seconds_total" help:"Seconds by which gangs got GPUs sooner because other gangs were stopped for them. This assumes that the stopped gangs would have run as long as expected."`
 	// CycleAge stays at about a second unless the placer's loop hangs, because even an idle loop
 	// signals once a second.
-	CycleAge        float64 `json:"cycle_age_seconds" help:"Time since the placer's loop last signaled that it works; -1 before the first signal."`
-	Cycles          int     `json:"cycles_total" help:"Cycles of the placer."`
-	Restarts        int     `json:"restarts_total" help:"Restarts of the placer's work, for any cause."`
-	LostConnections int     `json:"lost_connections_total" help:"Restarts of the placer's work because of Nomad or the network."`
-	Panics          int     `json:"panics_total" help:"Panics after which the placer continued to work."`
+	CycleAge        float64 `json:"cycle_age_seconds" help:"Time since the agent's loop last showed progress. -1 before it first did."`
+	Cycles          int     `json:"cycles_total" help:"Cycles of the agent's loop."`
+	Restarts        int     `json:"restarts_total" help:"Restarts of the agent's loop, for any cause."`
+	LostConnections int     `json:"lost_connections_total" help:"Restarts of the agent's loop because of Nomad or the network."`
+	Panics          int     `json:"panics_total" help:"Panics after which the agent's loop continued."`
 	APIPanics       int64   `json:"api_panics_total" help:"Requests to the API that ended in a panic."`
 	// Goroutines is the number of goroutines in the process. Steady growth indicates a leak.
 	Goroutines int `json:"go_goroutines"`
@@ -132,7 +132,7 @@ func (a *Agent) gauges() []meter.Gauge {
 		{Name: "gpus_unhealthy", Help: "GPUs that nomad-pal does not choose, because they are unhealthy.", Read: read(func(m Metrics) any { return m.InTrouble.Unhealthy })},
 		{Name: "gpus_quarantined", Help: "GPUs that nomad-pal does not choose, because jobs failed on them, or because an operator put them into quarantine.", Read: read(func(m Metrics) any { return m.InTrouble.Quarantined })},
 		{Name: "gpus_degraded", Help: "GPUs that work, but not as they should. nomad-pal chooses them last.", Read: read(func(m Metrics) any { return m.InTrouble.Degraded })},
-		{Name: "trouble", Help: "1 while the placer does not work, otherwise 0. /v1/health has the reason.", Read: read(func(Metrics) any { return min(1, len(a.health(time.Now()).Trouble)) })},
+		{Name: "trouble", Help: "1 while the agent has a problem, otherwise 0. /v1/health names the problem.", Read: read(func(Metrics) any { return min(1, len(a.health(time.Now()).Trouble)) })},
 		{Name: "warnings", Help: "Number of problems that operators should look at. /v1/health lists them.", Read: read(func(Metrics) any { return a.health(time.Now()).WarningCount })},
 	}
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[Metrics]()) {

@@ -95,7 +95,7 @@ func New(version, revision string, gauges []Gauge) *Meter {
 		[]float64{0.9, 0.95, 1, 1.05, 1.1, 1.2, 1.5, 2, 3}, "app_class")
 	m.Accuracy = histogram(m.public, "observed_slowdown_ratio", "Run time of finished gangs divided by their pal_duration, by application class.",
 		[]float64{0.25, 0.5, 0.8, 0.9, 0.95, 1, 1.05, 1.1, 1.2, 1.5, 2, 3}, "app_class")
-	m.Cycles = histogram(m.public, "cycle_duration_seconds", "How long the placer's cycles took.", []float64{0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 60})
+	m.Cycles = histogram(m.public, "cycle_duration_seconds", "How long the cycles of the agent's loop took.", []float64{0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 60})
 	m.requests = histogram(m.public, "nomad_request_duration_seconds", "Time from a request to Nomad until Nomad begins to answer, by method, kind of object and status (0: no answer).",
 		[]float64{0.002, 0.01, 0.05, 0.25, 1, 5, 30}, "method", "object", "code")
 	const help = "Always 1. The labels contain the version and revision of the agent."

@@ -37,7 +37,7 @@ func TestCommandReference(t *testing.T) {
 | exit code | means |
 |---|---|
 | 0 | The command has done its work. |
-| 1 | An error. But from ` + "`plan`" + `, as from ` + "`nomad job plan`" + `: the job would start now. |
+| 1 | An error. From ` + "`plan`" + `: the job would start now. |
 | 2 | The job can never start as it is written. |
 | 3 | No agent answers, or none is active. |
 | 130 | You interrupted the command. |
