@@ -212,7 +212,7 @@ func testUserFailure(t *testing.T, b *bed) {
 	j.script = "if [ $NOMAD_ALLOC_INDEX = 0 ]; then exit 3; fi; trap 'until [ -e " + end + " ]; do sleep 0.1; done; exit' INT TERM; while :; do sleep 0.1; done"
 	b.run(j.hcl())
 	b.until("explain says that the gang goes to other nodes", func() string {
-		if e := b.explain("broken"); !strings.Contains(e.Note, "the placer avoids node-") {
+		if e := b.explain("broken"); !strings.Contains(e.Note, "nomad-pal avoids node-") {
 			return e.State + ": " + e.Note
 		}
 		return ""

@@ -146,7 +146,7 @@ func testReinstalled(t *testing.T, b *bed) {
 		if n, _, err := b.API().Nodes().Info(old, nil); err != nil || n.Status == api.NodeStatusReady {
 			return fmt.Sprint("it is ready ", err)
 		}
-		if h := b.http("/v1/health"); !strings.Contains(h, "the placer uses the second node, which is ready") {
+		if h := b.http("/v1/health"); !strings.Contains(h, "nomad-pal uses the second node, which is ready") {
 			return h
 		}
 		return ""
@@ -157,7 +157,7 @@ func testReinstalled(t *testing.T, b *bed) {
 		if code != 0 {
 			t.Errorf("%s: exit code %d: %s", command, code, out)
 		}
-		mentions(t, strings.ToLower(out), "warning", `gpu "gpu-1-0" and 3 more: listed by node "node-1"`, "the placer uses the second node, which is ready")
+		mentions(t, strings.ToLower(out), "warning", `gpu "gpu-1-0" and 3 more: listed by node "node-1"`, "nomad-pal uses the second node, which is ready")
 	}
 	mentions(t, b.http("/v1/health"), "and 3 more: listed by node", "which is ready")
 	if n := strings.Count(b.http("/v1/gpus"), `"GPU-1-0"`); n != 1 {

@@ -70,7 +70,7 @@ func TestPlayground(t *testing.T) {
 	if err != nil {
 		t.Errorf("%v\n%s", err, said)
 	}
-	mentions(t, string(said), "would start now", "can never start here as written", "registered, waiting for the placer", "needs 16 GPUs")
+	mentions(t, string(said), "would start now", "can never start here as written", "registered, waiting for nomad-pal", "needs 16 GPUs")
 	// Whether the failing gang waits for another try at this moment is random.
 	if !regexp.MustCompile(`1 job waits for 16 GPUs|2 jobs wait for 18 GPUs`).Match(said) {
 		t.Errorf("the queue does not say how many wait:\n%s", said)

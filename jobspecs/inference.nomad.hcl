@@ -1,4 +1,4 @@
-# A service. It prefers the nodes that the placer chose, and Nomad replaces a lost instance on any
+# A service. It prefers the nodes that nomad-pal chose, and Nomad replaces a lost instance on any
 # node. A new version starts as one canary, while the old instances run. When the canary is healthy,
 # the new version replaces them.
 #

@@ -1,7 +1,7 @@
 # Measures GPUs now, at full power, without nomad-pal's agent. On each client, the task reserves all
 # GPUs and sleeps. The device plugin sees NOMAD_PAL_MEASURE and measures the GPUs together, which takes
 # two to five minutes. Nomad waits for a client whose GPUs are in use. The plugin needs no access to
-# Nomad, and a measure mode that is not "off". All clients with 8 GPUs, then one client with 4:
+# Nomad, but a measure mode other than "off". For all clients with 8 GPUs, or one client with 4:
 #
 #   nomad job run jobspecs/measure.nomad.hcl
 #   nomad job run -var gpus=4 -var nodes=gpu-07 jobspecs/measure.nomad.hcl

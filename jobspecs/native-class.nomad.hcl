@@ -1,4 +1,4 @@
-# A job for plain Nomad, without the placer. It uses the variability classes that the device plugin
+# A job for plain Nomad, without nomad-pal. It uses the variability classes that the device plugin
 # publishes for application class A, and gets two GPUs of variability class 1 or 2. Run it with
 # nomad job run, because nomad-pal run refuses jobs that constrain ${device.ids}.
 #

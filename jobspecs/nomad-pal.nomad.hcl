@@ -1,4 +1,4 @@
-# The placer as a Nomad job with two agents. One agent is active, the other stands by. Both call
+# nomad-pal as a Nomad job with two agents. One agent is active, the other stands by. Both call
 # Nomad through the Task API with the job's workload identity, so you configure no address, token
 # or certificate. If Nomad has ACLs, first bind the agent's policy to the job:
 #

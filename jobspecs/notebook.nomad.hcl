@@ -1,6 +1,6 @@
-# A notebook with its own GPU. It waits in the queue like any job. By default, the placer does not
-# stop it for other jobs. If the agent's configuration (default_preempt) allows stops for the job's
-# tenant or class, set pal_preempt = "false" to prevent them. Jupyter stops kernels after an idle
+# A notebook with its own GPU. It waits in the queue like any job. nomad-pal stops it for other
+# jobs only if the agent's configuration (default_preempt) allows this. To prevent it, set
+# pal_preempt = "false". Jupyter stops kernels after an idle
 # hour, and exits an hour after it has stopped the last kernel.
 #
 #   nomad-pal run notebook.nomad.hcl           # prints the address when the notebook runs
@@ -17,7 +17,7 @@ job "notebook" {
   meta {
     pal_class      = "B"
     pal_duration   = "8h"
-    pal_on_failure = "none" # if Jupyter fails, the placer does not start it again, because the kernels are lost
+    pal_on_failure = "none" # if Jupyter fails, nomad-pal does not start it again, because the kernels are lost
   }
 
   group "notebook" {

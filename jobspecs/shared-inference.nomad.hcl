@@ -1,5 +1,5 @@
 # Two instances of an inference service on parts of GPUs. With nomad job run, Nomad chooses the
-# parts. nomad-pal run adds the gate, so that the placer chooses the parts. The operator divides
+# parts. nomad-pal run adds the gate, so that nomad-pal chooses the parts. The operator divides
 # GPUs in the device plugin's configuration: docs/tasks/share-gpus.md.
 job "shared-inference" {
   type = "service"

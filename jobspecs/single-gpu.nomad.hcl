@@ -5,7 +5,7 @@
 job "single-gpu" {
   type = "batch"
 
-  # The gate. No node satisfies this constraint, so the job waits until the placer has chosen GPUs.
+  # The gate. No node satisfies this constraint, so the job waits until nomad-pal has chosen GPUs.
   constraint {
     attribute = "${meta.pal_gate}"
     value     = "waiting in nomad-pal's queue (type: nomad-pal explain JOB)"

@@ -115,7 +115,7 @@ func stopText(t *model.Tracked) string {
 	case why == gang.Preempted || why == gang.Moved:
 		return text
 	case t.Record != nil && !t.Record.GivenUp.IsZero():
-		return text + "; the placer does not start the gang again"
+		return text + "; nomad-pal does not start the gang again"
 	}
 	return text + "; the gang starts again as a whole"
 }

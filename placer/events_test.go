@@ -241,7 +241,7 @@ func TestLastStopOfAGangThatFails(t *testing.T) {
 		}})
 		w.RunFor(3 * time.Minute)
 		const why = `stopped its members are stopped: only 1 of 2 members is placed: a member failed, and Nomad is not retrying it: task "work" ended with exit code 1`
-		const again, last = why + "; the gang starts again as a whole", why + "; the placer does not start the gang again"
+		const again, last = why + "; the gang starts again as a whole", why + "; nomad-pal does not start the gang again"
 		var got []string
 		es, _ := p.Events.After(0)
 		for _, e := range es {

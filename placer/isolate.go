@@ -32,7 +32,7 @@ func (p *Placer) recoverFromPanic(panicked any, now time.Time) error {
 	p.vitals.Panicked()
 	if ok && p.m.State != nil {
 		p.m.IsolateJob(k, panicked, now)
-		p.log.Error("the placer has a bug that this job triggers; leaving the job alone", "job", k.ID, "namespace", k.Namespace, "panic", panicked, "stack", stack)
+		p.log.Error("nomad-pal has a bug that this job triggers; leaving the job alone", "job", k.ID, "namespace", k.Namespace, "panic", panicked, "stack", stack)
 	} else {
 		p.log.Error("a bug; starting again", "panic", panicked, "stack", stack)
 	}

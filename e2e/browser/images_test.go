@@ -40,7 +40,7 @@ var shown = []struct{ name, route, text string }{
 	{"job-waits", "#/job/default/pretrain-wide", "Who holds the GPUs"},
 	{"timeline", "#/timeline", "One line for each GPU"},
 	{"failures", "#/failures", "XID 79"},
-	{"history", "#/history", "What the placer did"},
+	{"history", "#/history", "What nomad-pal did"},
 	{"usage", "#/usage", "GPU hours saved"},
 	{"tenants", "#/tenants", "its recent GPU hours"},
 }

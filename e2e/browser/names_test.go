@@ -27,7 +27,7 @@ func TestLongNames(t *testing.T) {
 	}
 	w.submit(t, bed.Gang{Name: long + "-waits", GPUs: gpusPerNode, Meta: hint}, bed.Gang{Name: "short", GPUs: 1, Meta: hint})
 	until(t, "the history has the runs", func() bool { return strings.Contains(w.get(t, "/v1/runs"), long+"-waits") })
-	routes := map[string]string{"#/": "Who waits, and why", "#/jobs": "short", "#/timeline": "One line for each GPU", "#/usage": "Runs, the last", "#/history": "What the placer did",
+	routes := map[string]string{"#/": "Who waits, and why", "#/jobs": "short", "#/timeline": "One line for each GPU", "#/usage": "Runs, the last", "#/history": "What nomad-pal did",
 		"#/job/default/" + solid: "Allocations", "#/job/default/" + long + "-waits": "Who holds the GPUs"}
 	// A name that leaves its cell or card covers what is beside it.
 	const astray = `[...document.querySelectorAll("main a")].filter(a => a.innerText && a.getBoundingClientRect().right > a.closest("td, li, .card, main").getBoundingClientRect().right + 1).map(a => a.innerText.slice(0, 30))`

@@ -62,7 +62,7 @@ func pages() map[string]string {
 		"#/job/default/train-000":    "Locality × variability",
 		"#/job/default/never":        "unschedulable",
 		"#/failures":                 "XID 79",
-		"#/history":                  "What the placer did",
+		"#/history":                  "What nomad-pal did",
 		"#/usage":                    "Runs, the last submitted first",
 		"#/usage?by=model&span=30d":  "NVIDIA",
 		"#/usage?user=nobody":        "no matching run in this time",

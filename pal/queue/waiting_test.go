@@ -72,7 +72,7 @@ func TestReasonsAreOfItsOwnModel(t *testing.T) {
 	}
 	for backfill, want := range map[Backfill]string{
 		BackfillNone:     "#1 head: needs 4 GPUs; 2 are free, not counting 4 that this job cannot use|#2 other: head is ahead, and no job may pass it (backfill = none)",
-		BackfillReserved: "#1 head: needs 4 GPUs; 2 are free, not counting 4 that this job cannot use|#2 other: the job's GPUs are free; the placer's next decision starts the job",
+		BackfillReserved: "#1 head: needs 4 GPUs; 2 are free, not counting 4 that this job cannot use|#2 other: the job's GPUs are free; nomad-pal starts the job next",
 	} {
 		c, err := pal.NewCluster(nodes, pal.TwoTier(1.7))
 		if err != nil {

@@ -197,7 +197,7 @@ func init() {
 
 // ofWaiting writes what a job waits for.
 var ofWaiting = map[Kind]writer{
-	Starting:  say("the placer has chosen its GPUs and is registering the job"),
+	Starting:  say("nomad-pal has chosen GPUs and is registering the job"),
 	Stopping:  stopping,
 	Shrinking: func(r Reason) string { return giving(r.Shrinking) + " for this job" },
 	TooLarge: func(r Reason) string {
@@ -251,8 +251,8 @@ var ofWaiting = map[Kind]writer{
 		return "the job might still be running when a window reserves its GPUs; the window lasts" + lasting(r)
 	},
 	Locality: say("the job could start, but waits for GPUs that are faster or closer together and may soon come free"),
-	Next:     say("the job's GPUs are free; the placer's next decision starts the job"),
-	NoPlacer: say("no placer is active"),
+	Next:     say("the job's GPUs are free; nomad-pal starts the job next"),
+	NoPlacer: say("no agent is active"),
 	Away:     func(r Reason) string { return "the job's nodes are unavailable: " + list(r.Because, ", ") },
 	WindowKeeps: func(r Reason) string {
 		return fmt.Sprintf("the window %q reserves %s%s", r.Window, Count(r.Needs), lasting(r))
@@ -277,7 +277,7 @@ var ofWaiting = map[Kind]writer{
 	StillEnding: func(r Reason) string {
 		return Counted(r.Have, "member is still stopping and holds its GPUs", "members are still stopping and hold their GPUs")
 	},
-	BeingRead:    say("the placer is still reading the job from Nomad"),
+	BeingRead:    say("nomad-pal is still reading the job from Nomad"),
 	NomadRefuses: func(r Reason) string { return "Nomad cannot place the job now: " + r.Cause },
 }
 
@@ -335,25 +335,25 @@ var ofNever = map[Kind]writer{
 		return r.Cause + "; remove the job's constraint on ${meta.pal_gate} and run the job again"
 	},
 	NoChild:         func(r Reason) string { return "none of the job's runs can be placed: " + r.Cause },
-	UngatedChildren: say("the job's runs have no gate, so Nomad places the runs without the placer"),
-	PayloadChildren: say("the placer places runs without a payload; runs with a payload stay gated"),
+	UngatedChildren: say("the job's runs have no gate, so Nomad places the runs without nomad-pal"),
+	PayloadChildren: say("nomad-pal places runs without a payload; runs with a payload stay gated"),
 	WouldBeNative:   func(r Reason) string { return "Nomad alone would place the job: " + r.Cause },
-	Unreadable:      func(r Reason) string { return "the placer cannot read the job: " + r.Cause },
+	Unreadable:      func(r Reason) string { return "nomad-pal cannot read the job: " + r.Cause },
 	PlacerFault: func(r Reason) string {
-		return "the placer has a bug that this job triggers, and leaves the job alone until the job changes: " + r.Cause + "; please report the bug with the agent's log"
+		return "nomad-pal has a bug that this job triggers, and leaves the job alone until the job changes: " + r.Cause + "; please report the bug with the agent's log"
 	},
 	Template: func(r Reason) string {
 		return because(r, "the job is "+r.kindOfTemplate()+"; nomad-pal status -all lists its runs")
 	},
 	Ungated: func(r Reason) string {
-		text := placedByNomad(r) + "; the job has no gate, so the placer leaves it alone"
+		text := placedByNomad(r) + "; the job has no gate, so nomad-pal leaves it alone"
 		if r.Have > 0 {
-			text += " (to add a gate, stop the job first, because the placer removes a gate from a running job)"
+			text += " (to add a gate, stop the job first, because nomad-pal removes a gate from a running job)"
 		}
 		return text
 	},
 	NotOurs:     func(r Reason) string { return placedByNomad(r) + ": " + r.Cause },
-	WithoutGPUs: func(r Reason) string { return r.Cause + ", so the placer leaves the job to Nomad" },
+	WithoutGPUs: func(r Reason) string { return r.Cause + ", so nomad-pal leaves the job to Nomad" },
 	PartNative:  func(r Reason) string { return fmt.Sprintf("Nomad alone has placed %d of %d members", r.Have, r.Want) },
 	NewJob:      say("the job was registered a moment ago, and the agent has not read it yet; ask again"),
 }
@@ -392,7 +392,7 @@ var ofRunning = map[Kind]writer{
 	CutShort:       say("a Nomad client ended a member (was its node purged?), and Nomad does not rerun the member"),
 	MemberStopped:  say("a member was stopped (node drain?), and Nomad does not rerun the member"),
 	MembersStopped: say("the job's members were stopped (by a node drain or a user)"),
-	Replacing:      say("members were stopped (node drain?); the placer has asked Nomad to place them again"),
+	Replacing:      say("members were stopped (node drain?); nomad-pal has asked Nomad to place them again"),
 	BesidePins:     say("members of an earlier version keep running outside the job's pins, because no deployment replaces these members"),
 	Misplaced:      say("members run outside the job's pins: the pinned GPUs had no room, or Nomad gave the members other or fewer GPUs (a bug of Nomad before 1.11.1: hashicorp/nomad#18364)"),
 	DryRunRefuses: func(r Reason) string {
@@ -458,7 +458,7 @@ var ofEnd = map[Kind]writer{
 		return fmt.Sprintf("given up after %s; the last failure: %s; fix the cause, then run the job again", Counted(r.Tries, "infrastructure failure", "infrastructure failures"), r.Cause)
 	},
 	FailedUnseen: func(r Reason) string {
-		return fmt.Sprintf("not retried, because no placer handled the failure within %d minutes: %s; run the job again", r.Minutes, r.Cause)
+		return fmt.Sprintf("not retried, because no agent handled the failure within %d minutes: %s; run the job again", r.Minutes, r.Cause)
 	},
 	MakesRoom: func(r Reason) string {
 		if r.Ahead == "" {
@@ -493,7 +493,7 @@ var ofAhead = map[Kind]writer{
 	AheadGoesOn:   say("that job has not ended"),
 	AheadStopped:  say("that job was stopped before it finished; run it again"),
 	AheadUnread:   func(r Reason) string { return "cannot read that job from Nomad: " + r.Cause },
-	AheadChecked:  say("the placer is checking whether that job has finished"),
+	AheadChecked:  say("nomad-pal is checking whether that job has finished"),
 }
 
 // ofRemedies writes what can be done about a reason.
@@ -518,14 +518,14 @@ var ofRemedies = map[Kind]writer{
 	AwaitPart:   say("the job starts when a part of a GPU with better neighbours comes free, or with any neighbours once the job is overdue; pal_class = D suits jobs that leave the GPU idle most of the time"),
 	AwaitTenant: await,
 	CouldRun:    func(r Reason) string { return fmt.Sprintf("the job could run %s (%s)", r.Cause, r.Try) },
-	ChangeJob:   say("change the job, or give a node what the job needs; the placer tries again when a node changes, or after a few minutes"),
+	ChangeJob:   say("change the job, or give a node what the job needs; nomad-pal tries again when a node changes, or after a few minutes"),
 	FixVersion:  say("fix the job and run it again; until then the old version keeps running, but does not restart if it loses members"),
 }
 
 // ofPlans writes what nomad-pal plan says.
 var ofPlans = map[Kind]writer{
 	WouldStart:     func(r Reason) string { return "would start now" + provided(r, "if") },
-	WouldStartIdle: func(r Reason) string { return "would start if a placer were active" + provided(r, "and") },
+	WouldStartIdle: func(r Reason) string { return "would start if an agent were active" + provided(r, "and") },
 	WouldRest:      func(r Reason) string { return "would have no members: " + r.Cause },
 	WouldKeep: func(r Reason) string {
 		return fmt.Sprintf("runs on %s and would keep %s; Nomad restarts only the tasks that change", Count(r.Needs), them(r.Needs))
@@ -537,7 +537,7 @@ var ofPlans = map[Kind]writer{
 		return fmt.Sprintf("runs on %s and now needs different GPUs: Nomad would start, stop or replace members as the update block says", Count(r.Needs))
 	},
 	WouldRestart: func(r Reason) string {
-		return fmt.Sprintf("runs on %s and now needs different GPUs: the placer would stop the whole job and start it again", Count(r.Needs))
+		return fmt.Sprintf("runs on %s and now needs different GPUs: nomad-pal would stop the whole job and start it again", Count(r.Needs))
 	},
 	WouldRunOn: func(r Reason) string {
 		return because(r, fmt.Sprintf("runs on %s, and would keep running unchanged, because the new version does not fit", Count(r.Needs)))

@@ -186,7 +186,7 @@ func refusal(job *api.Job, children bool) error {
 	p := job.ParameterizedJob
 	switch {
 	case p != nil && p.Payload == "required":
-		return fmt.Errorf("job %q requires a payload, which Nomad would discard if the placer changed a run of the job: "+
+		return fmt.Errorf("job %q requires a payload, which Nomad would discard if nomad-pal changed a run of the job: "+
 			"make the payload optional and use meta, or constrain the job's GPUs to a variability class yourself", *job.ID)
 	case cluster.Template(job) && !children:
 		return cluster.ErrNoRPC

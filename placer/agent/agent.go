@@ -221,7 +221,7 @@ func (a *Agent) serve(ctx context.Context, file File, address string) error {
 		defer cancel()
 		p, err := placer.New(client, cfg, a.log, a.hooks)
 		if err != nil {
-			return fmt.Errorf("starting the placer: %w", err)
+			return fmt.Errorf("starting the agent's loop: %w", err)
 		}
 		a.current.Store(p)
 		a.leads.Store(true)

@@ -418,7 +418,7 @@ func TestAgentEndsIfItsLoopHangs(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- hung.Run(t.Context(), []string{r.conf}, nil) }()
 	until(t, "the agent ends", func() bool { return len(ended) > 0 })
-	if err := <-ended; err == nil || !strings.Contains(err.Error(), "the placer's loop has made no progress for 300ms") || !strings.Contains(r.log.String(), "placer.(*Placer).Run") {
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "the agent's loop has made no progress for 300ms") || !strings.Contains(r.log.String(), "placer.(*Placer).Run") {
 		t.Errorf("%v; its log:\n%s", err, r.log)
 	}
 	until(t, "its lock expires", func() bool { return !hung.holdsLock(time.Now()) })

@@ -197,7 +197,7 @@ const mostPriority = 32766
 var errPriority = errors.New("Nomad refuses this priority")
 
 // errNotQueued is the error for a command about a job that is never in the queue.
-var errNotQueued = errors.New("the job is never in the placer's queue")
+var errNotQueued = errors.New("the job is never in nomad-pal's queue")
 
 // queues returns an error if the job is never in the queue. A command about such a job would have no
 // effect. A parameterized or periodic job is never in the queue, but its runs are.

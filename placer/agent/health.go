@@ -71,8 +71,8 @@ func (a *Agent) untilHung(ctx context.Context) error {
 		if suspected {
 			var stacks strings.Builder
 			_ = pprof.Lookup("goroutine").WriteTo(&stacks, 1)
-			a.log.Error("a bug: the placer's loop hangs", "goroutines", stacks.String())
-			return fmt.Errorf("the placer's loop has made no progress for %s, so the agent ends: a standby agent takes over, or this agent works again after a restart", a.hungAfter)
+			a.log.Error("a bug: the agent's loop hangs", "goroutines", stacks.String())
+			return fmt.Errorf("the agent's loop has made no progress for %s, so the agent ends: a standby agent takes over, or this agent works again after a restart", a.hungAfter)
 		}
 		suspected = true
 	}
@@ -85,9 +85,9 @@ func hear(h *palapi.Health, silent bool, err error) {
 	switch {
 	case err == nil || h.Trouble != "":
 	case silent:
-		h.Trouble, h.LastError = "the agent cannot write its heartbeat in Nomad, so commands report that no placer is active: see the agent's log", err.Error()
+		h.Trouble, h.LastError = "the agent cannot write its heartbeat in Nomad, so commands report that no agent is active: see the agent's log", err.Error()
 	default:
-		h.Warnings = append(h.Warnings, fmt.Sprintf("the agent cannot write its heartbeat; if this continues, commands report that no placer is active: %v", err))
+		h.Warnings = append(h.Warnings, fmt.Sprintf("the agent cannot write its heartbeat; if this continues, commands report that no agent is active: %v", err))
 		h.WarningCount++
 	}
 }

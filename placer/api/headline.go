@@ -126,7 +126,7 @@ func runsSentence(e *Explanation, now time.Time) string {
 		text += ". "
 	}
 	if e.Predicted != nil {
-		return text + whyThere(d) + fmt.Sprintf("Nomad gave the job GPUs that the placer did not choose, but that the job's pins allow. Predicted slowdown: %s; on the chosen GPUs: %.2f.", times(c.Cost), e.Predicted.Cost)
+		return text + whyThere(d) + fmt.Sprintf("Nomad gave the job GPUs that nomad-pal did not choose, but that the job's pins allow. Predicted slowdown: %s; on the chosen GPUs: %.2f.", times(c.Cost), e.Predicted.Cost)
 	}
 	text += whyThere(d) + whyThese(d, !e.Decided.IsZero())
 	if d.Packed != nil && d.Packed.Cost != c.Cost {

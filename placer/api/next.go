@@ -58,7 +58,7 @@ func (e *Explanation) Next(jobspec string) []string {
 		}
 	case Native:
 		if len(e.Allocations) > 0 && e.NoGate {
-			steps = append(steps, "To let the placer choose the job's GPUs, first stop the job: nomad job stop "+e.argument(jobspec, e.Job), "Then run the job again: nomad-pal run <jobspec>")
+			steps = append(steps, "To let nomad-pal choose the job's GPUs, first stop the job: nomad job stop "+e.argument(jobspec, e.Job), "Then run the job again: nomad-pal run <jobspec>")
 		}
 	}
 	return steps
@@ -86,7 +86,7 @@ func (e *Explanation) fasterNow() (steps []string) {
 		case a.What == MeasuredNow:
 			here = a.Cost
 		case a.Cost < 0.95*here:
-			steps = append(steps, fmt.Sprintf("On the best GPUs that are free now, the job would take %.2f times as long as on its present GPUs. With pal_migrate = true the placer may move the job, if the agent's configuration has queue { migrate = true }.", a.Cost/here))
+			steps = append(steps, fmt.Sprintf("On the best GPUs that are free now, the job would take %.2f times as long as on its present GPUs. With pal_migrate = true nomad-pal may move the job, if the agent's configuration has queue { migrate = true }.", a.Cost/here))
 		}
 	}
 	return steps

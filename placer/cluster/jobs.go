@@ -15,17 +15,17 @@ import (
 )
 
 // ErrPayload explains why the placer does not place a job that was dispatched with a payload.
-var ErrPayload = errors.New("the job was dispatched with a payload, which Nomad would discard if the placer rewrote the job. " +
+var ErrPayload = errors.New("the job was dispatched with a payload, which Nomad would discard if nomad-pal rewrote the job. " +
 	"So the job stays gated. Stop the job, remove the gate from the parameterized job, and constrain the GPUs there to a variability class instead")
 
 // ErrPayloadRequired explains why the placer places no run of a parameterized job that requires a
 // payload.
-var ErrPayloadRequired = errors.New("the job requires a payload, which Nomad would discard if the placer rewrote a run. " +
+var ErrPayloadRequired = errors.New("the job requires a payload, which Nomad would discard if nomad-pal rewrote a run. " +
 	"Remove the gate, and constrain the GPUs of the job to a variability class instead")
 
 // ErrNoRPC explains why an agent without an RPC address does not place dispatched and periodic
 // jobs.
-var ErrNoRPC = errors.New("the placer can place dispatched and periodic jobs only through the servers' RPC port: " +
+var ErrNoRPC = errors.New("nomad-pal can place dispatched and periodic jobs only through the servers' RPC port: " +
 	"set nomad { rpc_address } in the configuration of the agent")
 
 // Child reports whether Nomad made the job from a parameterized or periodic job.

@@ -208,7 +208,7 @@ func (s *State) warn(conflicts map[conflict][]string) {
 		if more > 0 {
 			gpus = fmt.Sprintf("%s and %d more", gpus, more)
 		}
-		out = append(out, fmt.Sprintf("%s: listed by node %s and by node %s; the placer uses the second node, %s%s", gpus, s.Nodes.describe(c.node), s.Nodes.describe(c.owner), c.why, s.Nodes.purgeAdvice(c.node)))
+		out = append(out, fmt.Sprintf("%s: listed by node %s and by node %s; nomad-pal uses the second node, %s%s", gpus, s.Nodes.describe(c.node), s.Nodes.describe(c.owner), c.why, s.Nodes.purgeAdvice(c.node)))
 	}
 	for _, id := range slices.Sorted(maps.Keys(s.odd)) {
 		out = append(out, s.odd[id]...)

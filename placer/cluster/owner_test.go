@@ -163,7 +163,7 @@ func TestOwnerWarning(t *testing.T) {
 	s := NewState()
 	put(s, clustertest.Node("node-old-1", "ready", 10, "G1", "G2"), clustertest.Node("node-new-1", "ready", 20, "G1", "G2"))
 	put(s, clustertest.Node("node-old-1", "down", 10, "G1", "G2"))
-	want := []string{`GPU "G1" and 1 more: listed by node "host-node-old-1" (node-old, down) and by node "host-node-new-1" (node-new, ready); the placer uses the second node, which is ready`}
+	want := []string{`GPU "G1" and 1 more: listed by node "host-node-old-1" (node-old, down) and by node "host-node-new-1" (node-new, ready); nomad-pal uses the second node, which is ready`}
 	if d := cmp.Diff(want, s.NodeWarnings()); d != "" {
 		t.Errorf("(-want +got)\n%s", d)
 	}

@@ -135,7 +135,7 @@ func badID(id string) string {
 	case strings.ContainsAny(id, ",;") || strings.Contains(id, "${"):
 		return "contains ',', ';' or '${'"
 	case id == rewrite.Mark || strings.HasPrefix(id, rewrite.Mark+"/"):
-		return "is the placer's own mark"
+		return "is nomad-pal's own mark"
 	case strings.ContainsFunc(id, unicode.IsSpace):
 		return "contains a space"
 	}

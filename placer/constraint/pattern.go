@@ -95,11 +95,11 @@ func size(re *syntax.Regexp) int {
 func Check(job *api.Job) error {
 	n := len(job.TaskGroups)
 	if n > maxGroups {
-		return fmt.Errorf("the job has %d task groups, but the placer accepts at most %d", n, maxGroups)
+		return fmt.Errorf("the job has %d task groups, but nomad-pal accepts at most %d", n, maxGroups)
 	}
 	cs, as := ofJob(job)
 	if len(cs)+len(as) > maxConditions {
-		return fmt.Errorf("the job has more constraints and affinities than the %d that the placer accepts", maxConditions)
+		return fmt.Errorf("the job has more constraints and affinities than the %d that nomad-pal accepts", maxConditions)
 	}
 	for _, c := range cs {
 		if err := valid("constraint", Condition{c.LTarget, c.Operand, c.RTarget}); err != nil {

@@ -82,7 +82,7 @@ const (
 	NoteMoved    Note = "moved to better GPUs"
 	NoteResized  Note = "changed by its author while running"
 	NoteKept     Note = "the queue kept some of the free GPUs for a gang that goes first or for a window, or chose GPUs that a window reserves for this job"
-	NoteReadBack Note = "the placer restarted before it recorded the decision, so the GPUs were read from Nomad, and the alternatives are unknown"
+	NoteReadBack Note = "the agent restarted before it recorded the decision, so the GPUs were read from Nomad, and the alternatives are unknown"
 )
 
 // stop records that the gang was stopped. why is the reason, ran is how long the gang ran, and

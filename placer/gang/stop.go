@@ -241,7 +241,7 @@ func (g *Lifecycle) stopOrGoOn(World) ([]Effect, bool) {
 		}
 		// A placer crashed after it had gated the job and before it had told the members to stop.
 		// The members still run, so open the gate again.
-		return []Effect{g.log(Info, "a placer crashed before it stopped the members: the gang keeps running"), Register{Why: ToGoOn, Job: rewrite.Open(g.Job)}}, false
+		return []Effect{g.log(Info, "an agent crashed before it stopped the members: the gang keeps running"), Register{Why: ToGoOn, Job: rewrite.Open(g.Job)}}, false
 	}
 	return await(g.stopMembers())
 }

@@ -40,7 +40,7 @@ var (
 	dutyDoubt      = duty{say: "decide whether the program's last failure counts, or follows from the loss of a node", do: (*Lifecycle).resolveDoubt, always: true, to: []palapi.State{palapi.Failed}}
 	dutyPending    = duty{say: "if Nomad reports the job as dead, ask Nomad to evaluate the job again", do: (*Lifecycle).keepPending}
 	dutyRequeue    = duty{say: "requeue the gang if a user has requested this (nomad-pal requeue) since the gang was placed", do: (*Lifecycle).requeueAsked, always: true, registers: true, to: []palapi.State{palapi.Stopping}}
-	dutyUndo       = duty{say: "if a placer overwrote a change that the author made, make that change again: stop or purge the job, or restore the author's version", do: (*Lifecycle).undo, to: []palapi.State{palapi.Waiting, palapi.Starting, palapi.Running, palapi.Resubmitted, palapi.Ended}, common: true}
+	dutyUndo       = duty{say: "if nomad-pal overwrote a change that the author made, make that change again: stop or purge the job, or restore the author's version", do: (*Lifecycle).undo, to: []palapi.State{palapi.Waiting, palapi.Starting, palapi.Running, palapi.Resubmitted, palapi.Ended}, common: true}
 )
 
 // duties lists the duties of each state in the order in which they are carried out. The duty that
@@ -67,7 +67,7 @@ var duties = map[palapi.State][]duty{
 		{say: "record that all members run", do: (*Lifecycle).recordReady, always: true},
 		{say: "hand the gang over to Nomad if a user has requested this (nomad-pal release)", do: handOver, registers: true, to: []palapi.State{palapi.Native}},
 	},
-	palapi.Stopping:    {dutyRecord, dutyPosition, dutyUndo, {say: "stop the members, unless an earlier placer crashed before it stopped any of them", do: (*Lifecycle).stopOrGoOn, to: []palapi.State{palapi.Starting, palapi.Running}}},
+	palapi.Stopping:    {dutyRecord, dutyPosition, dutyUndo, {say: "stop the members, unless an earlier agent crashed before it stopped any of them", do: (*Lifecycle).stopOrGoOn, to: []palapi.State{palapi.Starting, palapi.Running}}},
 	palapi.Resubmitted: {dutyRecord, dutyPosition, dutyUndo, {say: "restore the pins; if a gang now requests other GPUs, ask the queue for room, and requeue the gang if a member is missing", do: (*Lifecycle).restorePins, registers: true, to: []palapi.State{palapi.Starting, palapi.Running, palapi.Native}}},
 	palapi.Ended:       {dutyUndo},
 	palapi.Lost:        {dutyRecord, dutyPosition, dutyUndo, dutyDoubt, {say: "requeue the gang, give up on it, or ask Nomad to place the stopped members again", do: (*Lifecycle).requeueLost, registers: true, to: []palapi.State{palapi.Completing, palapi.Failed}}},

@@ -166,7 +166,7 @@ func (h *Heart) beat(ctx context.Context, now time.Time) {
 func (h *Heart) holds(now time.Time) bool { return h.Holds == nil || h.Holds(now) }
 
 // errOther means that another agent now writes the heartbeat, so this agent must not write it.
-var errOther = errors.New("another placer is active")
+var errOther = errors.New("another agent is active")
 
 // write writes the heartbeat. An agent that has stopped or lost the lock does not overwrite the
 // heartbeat of another agent.
@@ -180,7 +180,7 @@ func (h *Heart) write(ctx context.Context, now time.Time) (err error) {
 			if h.wrote { // both agents have written since this one started
 				h.Warnings.beside(h.Of.Agent, is.Of.Agent, now)
 			}
-			h.Log.Warn("another placer was active until now; two active placers disturb each other: see high_availability", "agent", is.Of.Agent, "since", is.Of.Since)
+			h.Log.Warn("another agent was active until now; two active agents disturb each other: see high_availability", "agent", is.Of.Agent, "since", is.Of.Since)
 		}
 		h.Of.Warnings = h.Warnings.All(now)
 		return h.Of, nil
@@ -199,7 +199,7 @@ func (h *Heart) note(err error, now time.Time) {
 		text = err.Error()
 	}
 	if text != h.failed && err != nil {
-		h.Log.Warn("cannot write the heartbeat; commands will report that no placer is active", "error", err)
+		h.Log.Warn("cannot write the heartbeat; commands will report that no agent is active", "error", err)
 	}
 	h.failed = text
 }

@@ -172,10 +172,10 @@ func (s VitalSigns) Trouble(now time.Time) string {
 		if s.Still(now) <= overdueAfter {
 			return fmt.Sprintf("a full read of the cluster has not ended for %s, because Nomad answers slowly", age.Round(time.Second))
 		}
-		return fmt.Sprintf("the placer's loop has made no progress for %s", s.Still(now).Round(time.Second))
+		return fmt.Sprintf("the agent's loop has made no progress for %s", s.Still(now).Round(time.Second))
 	}
 	if s.InARow >= restartsInARow && !s.recovers() {
-		return fmt.Sprintf("the placer had to restart %d times in a row, most recently %s ago, %s: see its log", s.InARow, max(0, now.Sub(s.Last)).Round(time.Second), s.why())
+		return fmt.Sprintf("the agent's loop had to restart %d times in a row, most recently %s ago, %s: see its log", s.InARow, max(0, now.Sub(s.Last)).Round(time.Second), s.why())
 	}
 	return ""
 }
@@ -198,5 +198,5 @@ func (s VitalSigns) Recovers() string {
 	if s.InARow < restartsInARow || !s.recovers() {
 		return ""
 	}
-	return fmt.Sprintf("the placer works again, after it had to restart %d times in a row %s", s.InARow, s.why())
+	return fmt.Sprintf("the agent's loop works again, after it had to restart %d times in a row %s", s.InARow, s.why())
 }

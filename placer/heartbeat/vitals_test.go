@@ -32,15 +32,15 @@ func TestVitals(t *testing.T) {
 		}, 3601, ""},
 		{"a long cycle", func(v *Vitals) { v.CycleBegan(at(0)) }, 59, ""},
 		{"a cycle hangs", func(v *Vitals) { v.LoopAlive(at(0)); v.CycleBegan(at(5)) }, 85, "a cycle has not ended for 1m20s"},
-		{"the loop hangs between cycles", func(v *Vitals) { v.CycleBegan(at(0)); v.CycleEnded(at(1)) }, 91, "the placer's loop has made no progress for 1m30s"},
+		{"the loop hangs between cycles", func(v *Vitals) { v.CycleBegan(at(0)); v.CycleEnded(at(1)) }, 91, "the agent's loop has made no progress for 1m30s"},
 		{"a full read is slow", func(v *Vitals) { v.LoopAlive(at(0)); v.Moved(at(70)) }, 91, "a full read of the cluster has not ended for 1m31s, because Nomad answers slowly"},
-		{"a full read hangs", func(v *Vitals) { v.LoopAlive(at(0)); v.Moved(at(20)) }, 91, "the placer's loop has made no progress for 1m11s"},
+		{"a full read hangs", func(v *Vitals) { v.LoopAlive(at(0)); v.Moved(at(20)) }, 91, "the agent's loop has made no progress for 1m11s"},
 		{"two restarts", func(v *Vitals) { v.Restarted(at(1), lost); v.Restarted(at(2), lost) }, 3, ""},
 		{"Nomad is down", func(v *Vitals) {
 			for s := range 5 {
 				v.Restarted(at(15*s), lost)
 			}
-		}, 61, "the placer had to restart 5 times in a row, most recently 1s ago, because it lost its connection to Nomad, or got no usable answer: see its log"},
+		}, 61, "the agent's loop had to restart 5 times in a row, most recently 1s ago, because it lost its connection to Nomad, or got no usable answer: see its log"},
 		{"each first cycle panics", func(v *Vitals) {
 			for s := range 3 {
 				v.LoopAlive(at(20 * s))
@@ -48,13 +48,13 @@ func TestVitals(t *testing.T) {
 				v.Panicked()
 				v.Restarted(at(20*s+1), broken)
 			}
-		}, 42, "the placer had to restart 3 times in a row, most recently 1s ago, because of a fault of its own: see its log"},
+		}, 42, "the agent's loop had to restart 3 times in a row, most recently 1s ago, because of a fault of its own: see its log"},
 		{"each cycle fails after a minute", func(v *Vitals) {
 			for s := range 3 {
 				v.CycleBegan(at(70 * s))
 				v.Restarted(at(70*s+60), lost)
 			}
-		}, 201, "the placer had to restart 3 times in a row, most recently 1s ago, because it lost its connection to Nomad, or got no usable answer: see its log"},
+		}, 201, "the agent's loop had to restart 3 times in a row, most recently 1s ago, because it lost its connection to Nomad, or got no usable answer: see its log"},
 		{"better again", func(v *Vitals) {
 			for s := range 4 {
 				v.Restarted(at(s), lost)
@@ -78,7 +78,7 @@ func TestVitals(t *testing.T) {
 				v.Restarted(at(20*s+2), broken)
 			}
 			v.CycleEnded(at(43))
-		}, 44, "the placer had to restart 3 times in a row, most recently 2s ago, because of a fault of its own: see its log"},
+		}, 44, "the agent's loop had to restart 3 times in a row, most recently 2s ago, because of a fault of its own: see its log"},
 		{"one restart an hour", func(v *Vitals) {
 			for h := range 5 {
 				v.LoopAlive(at(3600 * h))
@@ -109,7 +109,7 @@ func TestVitalsRecovers(t *testing.T) {
 		t.Errorf("it is in trouble: %q", got)
 	}
 	v.CycleEnded(now.Add(time.Second))
-	if got := v.Status().Recovers(); got != "the placer works again, after it had to restart 10 times in a row because it lost its connection to Nomad, or got no usable answer" {
+	if got := v.Status().Recovers(); got != "the agent's loop works again, after it had to restart 10 times in a row because it lost its connection to Nomad, or got no usable answer" {
 		t.Errorf("%q", got)
 	}
 	v.LoopAlive(now.Add(time.Minute))

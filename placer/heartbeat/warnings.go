@@ -140,7 +140,7 @@ func (w *Warnings) All(now time.Time) (all []string) {
 		all = append(all, w.accounts)
 	}
 	if w.other != "" && now.Sub(w.seen) <= heartbeatLapses {
-		all = append(all, fmt.Sprintf("two placers, %s and %s, are active and disturb each other: stop one of the two, or give both the same block high_availability { enabled = true }", w.own, w.other))
+		all = append(all, fmt.Sprintf("two agents, %s and %s, are active and disturb each other: stop one of the two, or give both the same block high_availability { enabled = true }", w.own, w.other))
 	}
 	return all
 }

@@ -170,7 +170,7 @@ func TestSane(t *testing.T) {
 		{"nil driver", func(n *api.Node) { n.Drivers = map[string]*api.DriverInfo{"docker": nil} }, 2, ""},
 		{"empty id", func(n *api.Node) { n.NodeResources.Devices[0].Instances[0].ID = "" }, 1, `the id "" is empty`},
 		{"comma", func(n *api.Node) { n.NodeResources.Devices[0].Instances[0].ID = "A,G" }, 1, `the id "A,G" contains ','`},
-		{"our mark", func(n *api.Node) { n.NodeResources.Devices[0].Instances[0].ID = "nomad-pal" }, 1, "is the placer's own mark"},
+		{"our mark", func(n *api.Node) { n.NodeResources.Devices[0].Instances[0].ID = "nomad-pal" }, 1, "is nomad-pal's own mark"},
 		{"control characters", func(n *api.Node) { n.NodeResources.Devices[0].Instances[0].ID = "\x1b[31mA" }, 1, "cannot be printed"},
 		{"right to left", func(n *api.Node) { n.NodeResources.Devices[0].Instances[0].ID = "A\u202eB" }, 1, "cannot be printed"},
 		{"unicode", func(n *api.Node) { n.NodeResources.Devices[0].Instances[0].ID = "GPU-ü" }, 2, ""},

@@ -311,7 +311,7 @@ func (m *Model) Denials() (out []string) {
 		if n := len(jobs[namespace]); n > 1 {
 			what = fmt.Sprintf("%d jobs", n)
 		}
-		out = append(out, fmt.Sprintf("the placer cannot serve %s of namespace %q: %s", what, namespace, jobs[namespace][0].denied))
+		out = append(out, fmt.Sprintf("nomad-pal cannot serve %s of namespace %q: %s", what, namespace, jobs[namespace][0].denied))
 	}
 	return out
 }
@@ -337,7 +337,7 @@ func (m *Model) Unplaced() []string {
 		return nil
 	}
 	return []string{fmt.Sprintf("Nomad has placed no member of %s (the first was started %s): nomad-pal doctor shows whether Nomad's evaluations are paused; if not, look at the load of Nomad's servers",
-		reason.Counted(late, "gang that the placer started", "gangs that the placer started"), reason.Moment(since))}
+		reason.Counted(late, "gang that nomad-pal started", "gangs that nomad-pal started"), reason.Moment(since))}
 }
 
 // unfitNode identifies a node that is unfit for a job. index is the JobModifyIndex of the job.

@@ -51,7 +51,7 @@ func TestWaitsForAPlacer(t *testing.T) {
 		case reason.TooLarge, reason.Limit, reason.Quota, reason.Array, reason.GPUs, reason.Scattered, reason.Refused, reason.Services, reason.InWindow:
 			stays = true
 		}
-		if got := w.Why().String(); stays && got != was.String() || !stays && got != "no placer is active" || w.From != 0 || w.To != 0 {
+		if got := w.Why().String(); stays && got != was.String() || !stays && got != "no agent is active" || w.From != 0 || w.To != 0 {
 			t.Errorf("%s: %s", r, got)
 		}
 	}

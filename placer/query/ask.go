@@ -82,6 +82,6 @@ func startOf(w queue.Wait) string {
 func (s facts) notePreempt(e *draft, t *model.Tracked) {
 	from := t.Request.PreemptFrom
 	if from != "" {
-		e.addNote(fmt.Sprintf("%s allows the placer to stop the job for other jobs; pal_preempt = \"false\" in the job's meta forbids this", from))
+		e.addNote(fmt.Sprintf("%s allows nomad-pal to stop the job for other jobs; pal_preempt = \"false\" in the job's meta forbids this", from))
 	}
 }

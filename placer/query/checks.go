@@ -59,7 +59,7 @@ func (s facts) checkVersion() palapi.Check {
 	case low == nil:
 		return check("nomad version", palapi.Warn, "no client reports its Nomad version", "check with nomad node status that there are clients, and that the token may read nodes")
 	case low.LessThan(known):
-		return check("nomad version", palapi.Warn, fmt.Sprintf("the oldest client runs %s, which may start members with fewer GPUs than they request (hashicorp/nomad#18364)", low), "upgrade Nomad to "+cluster.ExactPins+" or later; until then the placer requeues such gangs")
+		return check("nomad version", palapi.Warn, fmt.Sprintf("the oldest client runs %s, which may start members with fewer GPUs than they request (hashicorp/nomad#18364)", low), "upgrade Nomad to "+cluster.ExactPins+" or later; until then nomad-pal requeues such gangs")
 	}
 	return check("nomad version", palapi.OK, fmt.Sprintf("the oldest client runs %s", low), "")
 }

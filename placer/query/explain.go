@@ -406,7 +406,7 @@ func (s *Snapshot) explainWaiting(e *draft, t *model.Tracked) {
 	s.besideWindows(s.m.View.Cluster, t.Key, t.Request.Least(), &d)
 	e.Decision, e.Mode = &d, string(t.Request.Mode)
 	if nodes := s.m.Avoids(t.Observed, s.m.Time); len(nodes) > 0 {
-		e.Note = fmt.Sprintf("the placer avoids %s for this job if possible, because members failed there within the last hour", strings.Join(slices.Sorted(maps.Keys(nodes)), ", "))
+		e.Note = fmt.Sprintf("nomad-pal avoids %s for this job if possible, because members failed there within the last hour", strings.Join(slices.Sorted(maps.Keys(nodes)), ", "))
 	}
 	s.notePriority(e, t)
 	s.noteTenant(e, t)

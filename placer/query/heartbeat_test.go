@@ -65,7 +65,7 @@ func TestAnotherAtWork(t *testing.T) {
 			var log bytes.Buffer
 			defer beats(w, &heartbeat.Heart{Log: hclog.New(&hclog.LoggerOptions{Output: &log}), Vitals: p.Vitals, Of: store.Heartbeat{Agent: "after"}, Elected: elected})()
 			w.RunFor(5 * time.Second)
-			if a := activity(w); a.Agent != "after" || strings.Contains(log.String(), "another placer was active") != warns {
+			if a := activity(w); a.Agent != "after" || strings.Contains(log.String(), "another agent was active") != warns {
 				w.T.Errorf("elected: %v: %+v\n%s", elected, a, log.String())
 			}
 		})
@@ -102,7 +102,7 @@ func twoAtWork(t *testing.T, elected bool) {
 		w.RunFor(45 * time.Second)
 		for range 4 {
 			w.RunFor(10 * time.Second)
-			if got := warned(); !strings.Contains(got, "two placers, one and two, are active") && !strings.Contains(got, "two placers, two and one, are active") {
+			if got := warned(); !strings.Contains(got, "two agents, one and two, are active") && !strings.Contains(got, "two agents, two and one, are active") {
 				w.T.Errorf("two: %q", got)
 			}
 		}

@@ -58,7 +58,7 @@ func TestNeverRuns(t *testing.T) {
 			{bed.Gang{Name: "two", GPUs: 8, Change: on("${meta.rack}", "r9")},
 				"The job could run without its constraint on ${meta.rack} and with 1 instead of 8 GPUs for each member (gpus=1,without=${meta.rack}).", "gpus=1,without=${meta.rack}"},
 			{bed.Gang{Name: "driver", Change: func(j *api.Job) { j.TaskGroups[0].Tasks[0].Driver = "docker" }},
-				"Change the job, or give a node what the job needs; the placer tries again when a node changes, or after a few minutes.", ""},
+				"Change the job, or give a node what the job needs; nomad-pal tries again when a node changes, or after a few minutes.", ""},
 		} {
 			job := c.gang.Job()
 			cluster.Canonicalize(job)

@@ -64,7 +64,7 @@ func TestResubmittedSentences(t *testing.T) {
 		state  palapi.State
 	}{
 		"the same":               {"batch", 2, true, "would keep them", palapi.Running},
-		"larger":                 {"batch", 3, true, "the placer would stop the whole job and start it again", palapi.Starting},
+		"larger":                 {"batch", 3, true, "nomad-pal would stop the whole job and start it again", palapi.Starting},
 		"a larger service":       {"service", 3, true, "Nomad would start, stop or replace members as the update block says", palapi.Running},
 		"too large":              {"batch", 3, false, "would keep running unchanged, because the new version does not fit: no room", palapi.Running},
 		"a service is too large": {"service", 3, false, "Nomad would start, stop or replace members as the update block says", palapi.Running},

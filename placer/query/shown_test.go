@@ -131,7 +131,7 @@ func TestNativeOnEveryNode(t *testing.T) {
 		w.Submit(bed.Gang{Name: "daemon", Ungated: true, Change: func(j *api.Job) { j.Type = new(api.JobTypeSysbatch) }})
 		w.RunFor(5 * time.Second)
 		e, err := snapshot(w).Explain(w.T.Context(), cluster.JobKey{Namespace: "default", ID: "daemon"})
-		if err != nil || !strings.HasSuffix(e.Reason.String(), "a sysbatch job runs on every node, so the placer has nothing to choose") || e.NoGate {
+		if err != nil || !strings.HasSuffix(e.Reason.String(), "a sysbatch job runs on every node, so nomad-pal has nothing to choose") || e.NoGate {
 			w.T.Errorf("%+v, %v", e, err)
 		}
 	})
@@ -240,7 +240,7 @@ func TestNativeInPart(t *testing.T) {
 		s := snapshot(w)
 		const in = "1 of 2 members"
 		e, err := s.Explain(w.T.Context(), k)
-		if want := "managed by Nomad alone on 3 GPUs, " + in + "; the job has no gate, so the placer leaves it alone (to add a gate, stop the job first, because the placer removes a gate from a running job); Nomad has no room for group \"workers\": "; err != nil || e.State != palapi.Native || !strings.HasPrefix(e.Reason.String(), want) {
+		if want := "managed by Nomad alone on 3 GPUs, " + in + "; the job has no gate, so nomad-pal leaves it alone (to add a gate, stop the job first, because nomad-pal removes a gate from a running job); Nomad has no room for group \"workers\": "; err != nil || e.State != palapi.Native || !strings.HasPrefix(e.Reason.String(), want) {
 			w.T.Errorf("%+v, %v", e, err)
 		}
 		if jobs := s.Jobs(); len(jobs) != 1 || jobs[0].Reason.String() != "Nomad alone has placed "+in {

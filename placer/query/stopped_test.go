@@ -88,7 +88,7 @@ func TestAvoidedNodesAreTold(t *testing.T) {
 		}
 		w.ExpectRunning("next", 10*time.Minute)
 		e := explained(w, "fails")
-		want := "the placer avoids " + node + " for this job if possible, because members failed there within the last hour"
+		want := "nomad-pal avoids " + node + " for this job if possible, because members failed there within the last hour"
 		if e.State != palapi.Waiting || !strings.Contains(e.Note, want) {
 			w.T.Errorf("%s: %q, want %q", e.State, e.Note, want)
 		}

@@ -55,7 +55,7 @@ func TestTemplateReason(t *testing.T) {
 		{"optional", true, true, "runs with a payload stay gated", "none"},
 		{"optional", true, false, "rpc_address", ""},
 		{"forbidden", true, true, "the job is parameterized; nomad-pal status -all lists its runs", "none"},
-		{"required", false, true, "Nomad places the runs without the placer", "none"},
+		{"required", false, true, "Nomad places the runs without nomad-pal", "none"},
 	} {
 		id := "train"
 		job := &api.Job{ID: &id, ParameterizedJob: &api.ParameterizedJobConfig{Payload: c.payload}}

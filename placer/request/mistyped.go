@@ -24,9 +24,9 @@ func NoGPUs(job *api.Job) string {
 	case 0:
 		return "the job requests no GPUs"
 	case 1:
-		return fmt.Sprintf("the job requests no GPUs: its device %s is not a GPU that the placer serves", names[0])
+		return fmt.Sprintf("the job requests no GPUs: its device %s is not a GPU that nomad-pal serves", names[0])
 	}
-	return fmt.Sprintf("the job requests no GPUs: its devices %s are not GPUs that the placer serves", strings.Join(names, ", "))
+	return fmt.Sprintf("the job requests no GPUs: its devices %s are not GPUs that nomad-pal serves", strings.Join(names, ", "))
 }
 
 // MistypedDevices returns a warning about devices of a job that look like GPUs, but that the placer
@@ -42,7 +42,7 @@ func MistypedDevices(job *api.Job) string {
 	if len(names) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("The job requests device %s, which is not a GPU that the placer manages: Nomad places the job only on a node with such a device.", strings.Join(names, " and "))
+	return fmt.Sprintf("The job requests device %s, which is not a GPU that nomad-pal manages: Nomad places the job only on a node with such a device.", strings.Join(names, " and "))
 }
 
 // question returns a text that asks whether a device's name is a misspelled GPU; "" if this is

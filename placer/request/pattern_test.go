@@ -45,7 +45,7 @@ func TestTooMuchInAJob(t *testing.T) {
 			for range 1001 {
 				j.TaskGroups[0].Constraints = append(j.TaskGroups[0].Constraints, regex("a")...)
 			}
-		}, "more constraints and affinities than the 1000 that the placer accepts"},
+		}, "more constraints and affinities than the 1000 that nomad-pal accepts"},
 		{"many groups", func(j *api.Job) {
 			for i := range 1000 {
 				g, name := *j.TaskGroups[0], fmt.Sprint("g", i)

@@ -35,7 +35,7 @@ func Refusal(m *api.AllocationMetric) string {
 		said := map[string]int{}
 		for what, n := range counts {
 			if strings.Contains(what, " "+rewrite.Mark+",") || strings.Contains(what, " "+rewrite.Mark+"/") {
-				what = "not among the nodes that the placer chose for the job" // the constraint is one of our pins
+				what = "not among the nodes that nomad-pal chose for the job" // the constraint is one of our pins
 			}
 			said[what] += n
 		}

@@ -15,7 +15,7 @@ func TestRefusalByPins(t *testing.T) {
 	m := &api.AllocationMetric{ConstraintFiltered: map[string]int{
 		"${node.unique.id} set_contains_any nomad-pal/job,n1": 2, "${node.unique.id} set_contains_any nomad-pal,n1": 1, "${attr.kernel.name} = linux": 3,
 	}}
-	if got, want := Refusal(m), "${attr.kernel.name} = linux (3 nodes), not among the nodes that the placer chose for the job (3 nodes)"; got != want {
+	if got, want := Refusal(m), "${attr.kernel.name} = linux (3 nodes), not among the nodes that nomad-pal chose for the job (3 nodes)"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

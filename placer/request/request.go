@@ -155,7 +155,7 @@ func apart(author *api.Job, gang pal.Gang) error {
 		case each == 0:
 			first, each = *g.Name, n
 		case n != each:
-			return fmt.Errorf("members of group %q have %s, but members of group %q have %d, so the placer cannot keep the members on different GPUs: "+
+			return fmt.Errorf("members of group %q have %s, but members of group %q have %d, so nomad-pal cannot keep the members on different GPUs: "+
 				"request the same number of parts per member in both groups, or add pal_neighbours = \"any,self\"", first, reason.Counted(each, "part of a GPU", "parts of GPUs"), *g.Name, n)
 		}
 	}
@@ -210,7 +210,7 @@ func Gate(job *api.Job) *api.Job {
 // NeverGated returns why the job never gets a gate, or nil if it can get one.
 func NeverGated(job *api.Job) error {
 	if onEveryNode(job) {
-		return fmt.Errorf("a %s job runs on every node, so the placer has nothing to choose", *job.Type)
+		return fmt.Errorf("a %s job runs on every node, so nomad-pal has nothing to choose", *job.Type)
 	}
 	if !rewrite.AsksGPUs(job) {
 		return fmt.Errorf(`%s; no task has a device block "gpu", "nvidia/gpu" or "nvidia/gpu/<model>"`, NoGPUs(job))
@@ -238,7 +238,7 @@ func Servable(job *api.Job) error {
 		return err
 	}
 	if g, t := instanceChooser(job); t != nil {
-		return fmt.Errorf("task %q of group %q constrains ${device.ids}, but the placer chooses the instances: remove this constraint, or run the job without the gate (nomad job run)", t.Name, *g.Name)
+		return fmt.Errorf("task %q of group %q constrains ${device.ids}, but nomad-pal chooses the instances: remove this constraint, or run the job without the gate (nomad job run)", t.Name, *g.Name)
 	}
 	return nil
 }

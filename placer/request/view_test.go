@@ -55,7 +55,7 @@ func TestRequestRefusals(t *testing.T) {
             operator  = "set_contains_any"
             value     = "n0-0"
           }
-`, 1), "constrains ${device.ids}, but the placer chooses the instances"},
+`, 1), "constrains ${device.ids}, but nomad-pal chooses the instances"},
 		{"gate on one group of two", strings.Replace(clustertest.Jobspec("j", 1, 1, ""), "  group \"", `  group "web" {
     task "t" {
       driver = "raw_exec"

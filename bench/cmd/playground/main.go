@@ -139,7 +139,7 @@ The cluster is up. In another terminal:
   nomad-pal plan train.nomad.hcl        # where a gang would run, and why
   nomad-pal run -detach train.nomad.hcl
   nomad-pal explain train
-  nomad-pal run -detach fails.nomad.hcl # fails: the placer tries other GPUs, then gives up
+  nomad-pal run -detach fails.nomad.hcl # fails: nomad-pal tries other GPUs, then gives up
   nomad-pal run -detach whole.nomad.hcl # needs every V100: it waits for train
 %s  nomad-pal queue
   nomad-pal plan never.nomad.hcl        # asks for more GPUs than the cluster has

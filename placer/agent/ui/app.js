@@ -87,7 +87,7 @@ async function idle() {
     const a = await get("/v1/agent");
     setIdle(!a.working && !a.unknown);
     $("idle").hidden = !cluster.idle;
-    $("idle").textContent = (a.since ? `No placer has been active since ${when(a.since)}` : "No placer has been active yet") + ": until a placer is active, no job with a gate starts." + (a.trouble ? ` The agent ${a.agent}: ${a.trouble}.` : "");
+    $("idle").textContent = (a.since ? `No agent has been active since ${when(a.since)}` : "No agent has been active yet") + ": until an agent is active, no job with a gate starts." + (a.trouble ? ` The agent ${a.agent}: ${a.trouble}.` : "");
   } catch { /* the stream already reports an agent that does not answer */ }
 }
 

@@ -29,14 +29,14 @@ export function historyPage() {
     try {
       const es = await events({last: 100});
       await learnGPUs(es);
-      if (!closed) latest.replaceChildren(es.length ? eventTable(es, "What the placer did, the latest first") : empty("This token sees no event of the placer yet, or this agent is not active."));
+      if (!closed) latest.replaceChildren(es.length ? eventTable(es, "What nomad-pal did, the latest first") : empty("This token sees no event of nomad-pal yet, or this agent is not active."));
     } catch (e) { if (!closed) latest.replaceChildren(failed(e)); }
   }
   draw();
   return {title: "History", close: () => { closed = true; clearTimeout(timer); for (const c of Object.values(charts)) c.close(); }, element: [
-    h("h1", {}, "History"), h("p", {className: "soft"}, "The last day of the cluster, and what the placer did."), note,
+    h("h1", {}, "History"), h("p", {className: "soft"}, "The last day of the cluster, and what nomad-pal did."), note,
     h("div", {className: "grid"}, Object.entries(charts).map(([name, c]) => h("section", {className: "card w6"}, h("h2", {}, name), c.element))),
-    h("h2", {}, "What the placer did"), h("div", {className: "plain"}, latest)]};
+    h("h2", {}, "What nomad-pal did"), h("div", {className: "plain"}, latest)]};
 }
 
 // Usage: GPU hours by user, what was wasted and saved, and which jobs ran, from the agent's history.

@@ -4,7 +4,7 @@ import {listen} from "./cluster.js";
 
 const columns = [["position", "#", true], ["job", "Job"], ["user", "User"], ["state", "State"], ["gpus", "GPUs", true], ["class", "Class"], ["submitted", "Submitted"], ["start", "Expected start"], ["", "Reason"]];
 const limit = 50;
-export const states = {waiting: "in the queue", starting: "not all members are placed", running: "all members are placed: they run, are about to run, or are complete", unschedulable: "does not fit this cluster, even if it were empty", rejected: "the placer cannot place it as it is written", failed: "the placer gave it up", native: "managed by Nomad alone"};
+export const states = {waiting: "in the queue", starting: "not all members are placed", running: "all members are placed: they run, are about to run, or are complete", unschedulable: "does not fit this cluster, even if it were empty", rejected: "nomad-pal cannot place it as it is written", failed: "nomad-pal gave it up", native: "managed by Nomad alone"};
 
 // notStarted are the states of jobs that the placer does not start, or does not start again.
 export const notStarted = "unschedulable,rejected,failed";

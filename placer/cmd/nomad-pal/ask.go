@@ -376,8 +376,7 @@ func (a *answers) Plan(job *api.Job) (*palapi.Explanation, error) {
 const exitNoPlacer = 3
 
 const exitCodes = `
-Exit code 3: no agent answers, or no placer is active. Without an active placer
-no job with a gate starts, but the answer is still printed.
+Exit code 3: no agent answers, or none is active. The answer is still printed.
 `
 
 // close prints to standard error what is missing from the answers, and whether no placer is active.
@@ -385,7 +384,7 @@ no job with a gate starts, but the answer is still printed.
 func (a *answers) close(code int) int {
 	a.printNote()
 	if a.activity.Unknown != "" {
-		a.say("Note: cannot find out whether a placer is active: " + a.activity.Unknown)
+		a.say("Note: cannot find out whether an agent is active: " + a.activity.Unknown)
 	}
 	if !a.activity.Idle() {
 		return code
@@ -420,16 +419,16 @@ func aclDisabled(self *api.ACLToken, err error) bool {
 
 // idleSentence describes since when no placer has been active.
 func idleSentence(a palapi.Activity, now time.Time) string {
-	const nothing = ": until a placer is active, no job with a gate starts"
+	const nothing = ": until an agent is active, no job with a gate starts"
 	switch {
 	case a.Since.IsZero() && a.Trouble != "":
-		return fmt.Sprintf("No placer is active%s. The agent %s: %s.", nothing, a.Agent, a.Trouble)
+		return fmt.Sprintf("No agent is active%s. The agent %s: %s.", nothing, a.Agent, a.Trouble)
 	case a.Since.IsZero():
-		return "No placer has been active yet" + nothing + " (nomad-pal agent)."
+		return "No agent has been active yet" + nothing + " (nomad-pal agent)."
 	case a.Trouble != "":
-		return fmt.Sprintf("No placer has been active since %s%s. The agent %s: %s.", palapi.When(a.Since, now), nothing, a.Agent, a.Trouble)
+		return fmt.Sprintf("No agent has been active since %s%s. The agent %s: %s.", palapi.When(a.Since, now), nothing, a.Agent, a.Trouble)
 	}
-	return fmt.Sprintf("No placer has been active since %s%s. The last was %s.", palapi.When(a.Since, now), nothing, cmp.Or(a.Agent, "unknown"))
+	return fmt.Sprintf("No agent has been active since %s%s. The last was %s.", palapi.When(a.Since, now), nothing, cmp.Or(a.Agent, "unknown"))
 }
 
 // workSentence names the active agent.

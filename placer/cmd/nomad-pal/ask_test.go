@@ -215,7 +215,7 @@ func TestNoPlacer(t *testing.T) {
 	t.Setenv("NOMAD_PAL_ADDR", between)
 	for _, args := range [][]string{{"explain", "train"}, {"queue"}, {"queue", "-json"}, {"status"}, {"gpus"}, {"plan", c.job("default", "more", 2)}, {"events"}} {
 		code, out, err := c.does(args...)
-		if code != 3 || !strings.Contains(err, "(3h ago): until a placer is active, no job with a gate starts. The agent gone: it hangs.") || out == "" {
+		if code != 3 || !strings.Contains(err, "(3h ago): until an agent is active, no job with a gate starts. The agent gone: it hangs.") || out == "" {
 			t.Errorf("%v: %d\n%s%s", args, code, out, err)
 		}
 	}

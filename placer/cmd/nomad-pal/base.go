@@ -68,9 +68,9 @@ General Options:
 
 Nomad's other environment variables apply as to nomad's own commands: NOMAD_CACERT, NOMAD_CAPATH,
 NOMAD_CLIENT_CERT, NOMAD_CLIENT_KEY, NOMAD_TLS_SERVER_NAME, NOMAD_SKIP_VERIFY and NOMAD_HTTP_AUTH.
-NO_COLOR=1 switches colours off. Your token is sent to the agent only over loopback, over HTTPS to an
-address that you name, and over HTTPS to a published address whose certificate NOMAD_CACERT or
-NOMAD_CAPATH verifies; with NOMAD_PAL_TOKEN_PLAIN=true, over any connection.
+NO_COLOR=1 switches colours off. Your token is sent to the agent only over loopback or HTTPS. The
+certificate of an address that is published in Nomad must be signed by NOMAD_CACERT or NOMAD_CAPATH.
+NOMAD_PAL_TOKEN_PLAIN=true allows any connection.
 `
 
 const outputOptions = `

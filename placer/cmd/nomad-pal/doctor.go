@@ -27,9 +27,10 @@ import (
 var helpDoctor = help("doctor [options]", `
 Checks everything that nomad-pal needs: Nomad's address and version, the token's
 rights, the device plugin on every client, the profile and GPUs missing from the
-profile, nodes whose meta opens the gate by accident, jobs that use GPUs past Nomad,
-clocks, and the active agent with its warnings. It says how to fix what fails, and changes nothing. Use a token with the
-agent's policy: other tokens may not see everything.
+profile, nodes whose meta opens the gate by accident, jobs that use GPUs without
+a device block, clocks, and the active agent with its warnings. It says how to
+fix what fails, and changes nothing. Use a token with the agent's policy: other
+tokens may not see everything.
 
 Exit codes: 0 no check fails (there may be warnings); 1 an error; 2 a check fails.
 
@@ -157,7 +158,7 @@ func checkPaused(b *base, client *nomad.Client) palapi.Check {
 	case answer.SchedulerConfig.PauseEvalBroker:
 		return palapi.Check{Name: "scheduler", Verdict: palapi.Fail, Found: "an operator has paused Nomad's evaluation broker, so Nomad places nothing", Next: "nomad operator scheduler set-config -pause-eval-broker=false"}
 	case answer.SchedulerConfig.RejectJobRegistration:
-		return palapi.Check{Name: "scheduler", Verdict: palapi.Fail, Found: "an operator has set Nomad to reject all registrations without a management token, so a placer without such a token starts nothing", Next: "nomad operator scheduler set-config -reject-job-registration=false"}
+		return palapi.Check{Name: "scheduler", Verdict: palapi.Fail, Found: "an operator has set Nomad to reject all registrations without a management token, so an agent without such a token starts nothing", Next: "nomad operator scheduler set-config -reject-job-registration=false"}
 	}
 	return palapi.Check{}
 }
@@ -247,7 +248,7 @@ func checkSilent(b *base, now time.Time) (k palapi.Check, ok bool) {
 	case !h.Leader:
 		k.Found = said + ", because it is no longer active"
 	default:
-		k.Found = said + ", so other commands report that no placer is active, although this agent is active"
+		k.Found = said + ", so other commands report that no agent is active, although this agent is active"
 		k.Next = "find in the logs of this agent and of Nomad's servers why the heartbeat is late"
 	}
 	return k, true

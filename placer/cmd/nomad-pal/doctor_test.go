@@ -243,7 +243,7 @@ func TestDoctorAsksSilentAgent(t *testing.T) {
 	c.beat(store.Heartbeat{Agent: host + "/1-a", Address: s.URL})
 	for answer, want := range map[string]string{
 		``:                                "no agent answers: NOMAD_PAL_ADDR is not set, and agent " + host,
-		`{"leader": true, "ready": true}`: "so other commands report that no placer is active, although this agent is active",
+		`{"leader": true, "ready": true}`: "so other commands report that no agent is active, although this agent is active",
 		`{"leader": false}`:               "because it is no longer active",
 		`{"leader": true, "trouble": "it cannot write its heartbeat"}`: "and is in trouble: it cannot write its heartbeat",
 	} {

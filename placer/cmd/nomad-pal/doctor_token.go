@@ -50,7 +50,7 @@ func checkToken(b *base, client *nomad.Client) palapi.Check {
 	case len(refused) > 0:
 		return palapi.Check{Name: "token", Verdict: palapi.Warn, Found: fmt.Sprintf(`the token lacks "submit-job" in some namespaces (%s), so gated jobs in these namespaces wait`, strings.Join(refused, ", ")), Next: "if the agent should serve these namespaces, add \"submit-job\" and \"alloc-lifecycle\" in these namespaces to the agent's policy"}
 	}
-	return palapi.Check{Name: "token", Verdict: palapi.OK, Found: "the token reads nodes and jobs, may submit jobs, and writes the placer's variables"}
+	return palapi.Check{Name: "token", Verdict: palapi.OK, Found: "the token reads nodes and jobs, may submit jobs, and writes nomad-pal's variables"}
 }
 
 // unknown reports whether err, from listing the namespaces, means that Nomad does not know the

@@ -248,7 +248,7 @@ func TestRunUnschedulable(t *testing.T) {
 		t.Errorf("huge: %d %s%s", code, out, said)
 	}
 	cpu := strings.Replace(jobText("default", "cpu", 1), "nvidia/gpu", "vendor/fpga", 1)
-	if code, out, said := c.reads(cpu, "plan", "-"); code != 0 || !strings.Contains(out, `the job requests no GPUs: its device "vendor/fpga" is not a GPU that the placer serves, so the placer leaves the job to Nomad`) {
+	if code, out, said := c.reads(cpu, "plan", "-"); code != 0 || !strings.Contains(out, `the job requests no GPUs: its device "vendor/fpga" is not a GPU that nomad-pal serves, so nomad-pal leaves the job to Nomad`) {
 		t.Errorf("plan: %d %s%s", code, out, said)
 	}
 	gated := strings.Replace(cpu, "batch\"", "batch\"\n  constraint {\n    attribute = \"${meta.pal_gate}\"\n    value = \"open\"\n  }", 1)
@@ -266,7 +266,7 @@ func TestRunUnschedulable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if code, out, said := c.does("explain", "cpu"); code != 0 || !strings.Contains(out, `the job requests no GPUs: its device "vendor/fpga" is not a GPU that the placer serves; no task has a device block "gpu"`) {
+	if code, out, said := c.does("explain", "cpu"); code != 0 || !strings.Contains(out, `the job requests no GPUs: its device "vendor/fpga" is not a GPU that nomad-pal serves; no task has a device block "gpu"`) {
 		t.Errorf("explain: %d %s%s", code, out, said)
 	}
 }
@@ -278,7 +278,7 @@ func TestPlanOfSystemJob(t *testing.T) {
 	c.agent("", "http {\n  bind_port = 0\n}\n")
 	for _, kind := range []string{"system", "sysbatch"} {
 		text := strings.Replace(jobText("default", kind, 1), `"batch"`, `"`+kind+`"`, 1)
-		want := kind + " is left to Nomad: Nomad alone would place the job: a " + kind + " job runs on every node, so the placer has nothing to choose."
+		want := kind + " is left to Nomad: Nomad alone would place the job: a " + kind + " job runs on every node, so nomad-pal has nothing to choose."
 		for _, does := range []string{"plan", "explain"} {
 			if code, out, said := c.reads(text, does, "-"); code != 0 || !strings.Contains(out, want) {
 				t.Errorf("%s: %d %s%s", does, code, out, said)
@@ -395,7 +395,7 @@ func TestWhenHoldersEnd(t *testing.T) {
 		want string
 	}{
 		{palapi.Holder{}, "unknown: the job has neither pal_duration nor earlier runs, or has run longer than predicted"},
-		{palapi.Holder{Preemptible: true}, "unknown: the job has neither pal_duration nor earlier runs, or has run longer than predicted; the placer may stop the job for other jobs (pal_preempt)"},
+		{palapi.Holder{Preemptible: true}, "unknown: the job has neither pal_duration nor earlier runs, or has run longer than predicted; nomad-pal may stop the job for other jobs (pal_preempt)"},
 		{palapi.Holder{Preemptible: true, Stopping: true}, "soon: the job was stopped, and its tasks are ending"},
 		{palapi.Holder{Service: true}, "when somebody stops the job, which is a service"},
 	} {
@@ -403,7 +403,7 @@ func TestWhenHoldersEnd(t *testing.T) {
 			t.Errorf("%+v: %s", c.of, got)
 		}
 	}
-	if got := whenItEnds(palapi.Holder{Preemptible: true, EndFrom: now.Add(time.Hour), EndTo: now.Add(2 * time.Hour)}, now); !strings.HasSuffix(got, "; the placer may stop the job for other jobs (pal_preempt)") || !strings.HasPrefix(got, "in ") {
+	if got := whenItEnds(palapi.Holder{Preemptible: true, EndFrom: now.Add(time.Hour), EndTo: now.Add(2 * time.Hour)}, now); !strings.HasSuffix(got, "; nomad-pal may stop the job for other jobs (pal_preempt)") || !strings.HasPrefix(got, "in ") {
 		t.Error(got)
 	}
 }
@@ -432,7 +432,7 @@ func TestExplainWhatIf(t *testing.T) {
 		{"g.count=3", "wide", "With g.count = 3: wide can never start"},
 		{"priority=90", "wide", "With priority = 90: wide would wait: "},
 		{"pal_locality=node", "train", "With pal_locality = node: train runs on 4 GPUs and would keep them"},
-		{"gpus=2", "train", "now needs different GPUs: the placer would stop the whole job and start it again; its members would be on 2 GPUs"},
+		{"gpus=2", "train", "now needs different GPUs: nomad-pal would stop the whole job and start it again; its members would be on 2 GPUs"},
 	} {
 		code, out, said := c.does("explain", "-what-if", s.what, s.of)
 		if first, _, _ := strings.Cut(out, "\n"); code != 0 || !strings.Contains(first, s.want) {

@@ -35,7 +35,7 @@ GPUs Options:
 	"Which GPUs are not healthy?", "nomad-pal gpus | grep -e unhealthy -e degraded -e quarantined",
 	"What are the GPUs of a job doing?", "nomad-pal gpus -live -job train",
 ), `
-Exit code 3: an agent answers, but no placer is active. The answer is still printed.
+Exit code 3: an agent answers, but none is active. The answer is still printed.
 `, outputOptions, generalOptions)
 
 func runGPUs(b *base, args []string) int {

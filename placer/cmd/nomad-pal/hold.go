@@ -150,7 +150,7 @@ func (a *answers) waits(k cluster.JobKey) (bool, error) {
 	case slices.Contains(runStates, e.State):
 		return false, nil
 	}
-	return false, fmt.Errorf("requeueing job %q: the job neither runs nor waits in the placer's queue: %s", k.ID, e.Headline(time.Now()))
+	return false, fmt.Errorf("requeueing job %q: the job neither runs nor waits in nomad-pal's queue: %s", k.ID, e.Headline(time.Now()))
 }
 
 // control calls tell, and then prints a line for each job: the text in done, with the job's name

@@ -132,7 +132,7 @@ func TestRequeue(t *testing.T) {
 		_, out, _ := c.does("explain", "train")
 		return strings.Contains(out, "was stopped")
 	})
-	const want = "Error: requeueing job \"train\": the job neither runs nor waits in the placer's queue: train was stopped"
+	const want = "Error: requeueing job \"train\": the job neither runs nor waits in nomad-pal's queue: train was stopped"
 	if code, out, said := c.does("requeue", "train"); code != 1 || !strings.HasPrefix(said, want) {
 		t.Errorf("%d %s%s", code, out, said)
 	}
@@ -253,7 +253,7 @@ func TestControlOfArray(t *testing.T) {
 	})
 	for _, args := range []string{"hold array", "requeue array", "priority array 70"} {
 		code, out, said := c.does(strings.Fields(args)...)
-		if code != 1 || out != "" || !strings.Contains(said, "never in the placer's queue: the job is parameterized; nomad-pal status -all lists its runs") && !strings.Contains(said, "array does not run itself: the job is parameterized; ") {
+		if code != 1 || out != "" || !strings.Contains(said, "never in nomad-pal's queue: the job is parameterized; nomad-pal status -all lists its runs") && !strings.Contains(said, "array does not run itself: the job is parameterized; ") {
 			t.Errorf("%s: %d %s%s", args, code, out, said)
 		}
 	}
@@ -278,9 +278,9 @@ func TestControlOfNativeJob(t *testing.T) {
 		}
 	}
 	for args, want := range map[string]string{
-		"hold everywhere":        "never in the placer's queue: a system job runs on every node",
-		"priority everywhere 70": "never in the placer's queue: a system job runs on every node",
-		"hold without":           "never in the placer's queue: the job requests no GPUs",
+		"hold everywhere":        "never in nomad-pal's queue: a system job runs on every node",
+		"priority everywhere 70": "never in nomad-pal's queue: a system job runs on every node",
+		"hold without":           "never in nomad-pal's queue: the job requests no GPUs",
 	} {
 		if code, out, said := c.does(strings.Fields(args)...); code != 1 || !strings.Contains(said, want) {
 			t.Errorf("%s: %d %s%s", args, code, out, said)

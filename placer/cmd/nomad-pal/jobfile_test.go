@@ -237,7 +237,7 @@ func TestValidate(t *testing.T) {
 	}
 	// For an elastic gang, validate says how the placer sets the count.
 	text := jobText("default", "valid", 1)
-	for most, says := range map[string]string{"4": `Group "g" is elastic: the placer sets its count, from 1 to 4 members.`, "1": "its min and max are both 1"} {
+	for most, says := range map[string]string{"4": `Group "g" is elastic: nomad-pal sets its count, from 1 to 4 members.`, "1": "its min and max are both 1"} {
 		elastic := strings.Replace(text, `group "g" {`, "meta {\n    pal_elastic = \"true\"\n  }\n  group \"g\" {\n    scaling {\n      min = 1\n      max = "+most+"\n    }", 1)
 		if code, out, said := c.reads(elastic, "validate", "-"); code != 0 || !strings.Contains(out, says) {
 			t.Errorf("elastic: %d %s%s", code, out, said)

@@ -116,7 +116,7 @@ func whenItEnds(j palapi.Holder, now time.Time) string {
 		end = palapi.Soon(j.EndFrom, j.EndTo, now) + ", " + j.EndFrom.Local().Format("2006-01-02 15:04 MST")
 	}
 	if j.Preemptible {
-		end += "; the placer may stop the job for other jobs (pal_preempt)"
+		end += "; nomad-pal may stop the job for other jobs (pal_preempt)"
 	}
 	return end
 }
@@ -128,7 +128,7 @@ var words = map[string]string{
 	"Application class": "how much a slow GPU slows the job down, from A (most) to D (least)",
 	"Locality":          "the smallest unit that contains all GPUs of the gang: a node, a rack or the cluster",
 	"Penalty":           "how many times longer a gang takes at this locality than on one node",
-	"L×V matrix":        "penalty × mean PM score, for each locality and each bin (GPUs with similar PM scores, which count as equal). An entry fits if, at its locality, enough GPUs of its bin and of faster bins are free for the gang. The placer chooses the lowest entry that fits, but prefers a fuller node to an emptier one if this costs little more",
+	"L×V matrix":        "penalty × mean PM score, for each locality and each bin (GPUs with similar PM scores, which count as equal). An entry fits if, at its locality, enough GPUs of its bin and of faster bins are free for the gang. nomad-pal chooses the lowest entry that fits, but prefers a fuller node to an emptier one if this costs little more",
 	"Slowdown":          "penalty × PM score of the slowest GPU; 1 is the slowdown of a gang on median GPUs of one node",
 	"Speed":             "how fast the job runs on a GPU model, relative to the model on which the job is fastest",
 }

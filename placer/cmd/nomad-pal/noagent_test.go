@@ -146,7 +146,7 @@ func TestRunAsksSilentAgentOnce(t *testing.T) {
 func TestRunWithoutAgent(t *testing.T) {
 	c := newCluster(t)
 	code, out, said := c.does("run", c.job("default", "train", 2))
-	if code != exitNoPlacer || !strings.Contains(out, `Job "train" registered, waiting for the placer`) || !strings.Contains(said, "Note: cannot find out where the job is placed or what the job waits for: no agent answers: ") {
+	if code != exitNoPlacer || !strings.Contains(out, `Job "train" registered, waiting for nomad-pal`) || !strings.Contains(said, "Note: cannot find out where the job is placed or what the job waits for: no agent answers: ") {
 		t.Errorf("%d %s%s", code, out, said)
 	}
 }

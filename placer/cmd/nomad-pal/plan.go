@@ -28,7 +28,7 @@ shows what would change, as nomad job plan does. plan applies the limits of the 
 
 Exit codes: 0 the job would wait, would keep running, or is left to Nomad (see nomad job
 plan); 1 it would start now; 2 it would never start, because of the jobspec or the
-cluster; 3 no placer is active, so it does not start; 255 an error, such as a job that
+cluster; 3 no agent is active, so it does not start; 255 an error, such as a job that
 Nomad refuses. (As with nomad job plan, 1 means that allocations would be made.)
 `, examples(
 	"Would it start now, and where?", "nomad-pal plan train.nomad.hcl",

@@ -240,7 +240,7 @@ func (r *releases) handOver() error {
 	}
 }
 
-const withoutPlacer = "Without an active placer, waiting gangs cannot be handed over whole. nomad-pal release -now takes the gates off at once: Nomad may then start some members of a gang, which hold their GPUs while they wait for room for the others."
+const withoutPlacer = "Without an active agent, waiting gangs cannot be handed over whole. nomad-pal release -now takes the gates off at once: Nomad may then start some members of a gang, which hold their GPUs while they wait for room for the others."
 
 // follow notes which jobs have been handed over, and asks the agent to hand over further jobs: first
 // those that run, then those that wait, in the order of the queue.
@@ -373,7 +373,7 @@ func (r *releases) stuck(jobs []palapi.JobStatus) error {
 		}
 		lines = append(lines, quoted(fmt.Sprintf("%s: %s", k, why[k]), ""))
 	}
-	return fmt.Errorf("%s not start as things are, so the placer cannot hand over whole gangs:\n%s\nTo take a gate off anyway: nomad-pal release -now", reason.Counted(len(lines), "job does", "jobs do"), strings.Join(lines, "\n"))
+	return fmt.Errorf("%s not start as things are, so nomad-pal cannot hand over whole gangs:\n%s\nTo take a gate off anyway: nomad-pal release -now", reason.Counted(len(lines), "job does", "jobs do"), strings.Join(lines, "\n"))
 }
 
 // interrupted ends the command after Ctrl-C, and says what is left.

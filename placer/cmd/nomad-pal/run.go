@@ -33,16 +33,16 @@ minutes for an agent that answers. Jobs without GPUs are registered as they are.
 the same file again does not touch running members. There is no -ui: nomad job status
 -ui <job> opens Nomad's page of the job.
 
-A job that runs and that Nomad owns gets no gate, and Nomad updates it at once: a service,
-unless it has pal_on_failure = "gang" or pal_locality, and a job that was released.
+Running jobs that Nomad owns get no gate, and Nomad updates them at once. These are
+released jobs, and services without pal_on_failure = "gang" and pal_locality.
 
 If NOMAD_PAL_USER is set, a new job with GPUs gets this user name as its meta pal_user,
 unless the job sets pal_user itself.
 
 Exit codes: 0 the job runs, or with -detach it was registered; 1 an error, such as a job
-that Nomad refuses; 2 the job will not start as it is: no placer could serve it, so it
+that Nomad refuses; 2 the job will not start as it is: nomad-pal cannot place it, so it
 was not registered, or it is rejected, unschedulable or failed; 3 it waits because no
-agent answers or no placer is active; 130 you interrupted the command, and the job stays
+agent answers or none is active; 130 you interrupted the command, and the job stays
 registered.
 
 Run Options:
@@ -249,7 +249,7 @@ func gateForRun(job *api.Job) (*api.Job, error) {
 		return nil, fmt.Errorf("job %q: %w", *job.ID, err)
 	}
 	if p := job.ParameterizedJob; p != nil && p.Payload == "required" {
-		return nil, fmt.Errorf("job %q requires a payload, which Nomad would discard if the placer changed a run of the job: use nomad job run instead, and constrain the job's GPUs to a variability class yourself", *job.ID)
+		return nil, fmt.Errorf("job %q requires a payload, which Nomad would discard if nomad-pal changed a run of the job: use nomad job run instead, and constrain the job's GPUs to a variability class yourself", *job.ID)
 	}
 	return gated, nil
 }
@@ -303,7 +303,7 @@ func whatNext(b *base, job *api.Job) string {
 	case request.Paused(job):
 		return " with no members: " + request.NoMembers
 	case rewrite.Gated(job):
-		return ", waiting for the placer: see " + see
+		return ", waiting for nomad-pal: see " + see
 	case pinned:
 		return ": Nomad updates the running service, see " + see
 	case request.NeverGated(job) == nil: // see asUpdate

@@ -31,7 +31,7 @@ error what the job waits for, and runs the command in it, by default bash or sh.
 ends with the session, and a minute after nomad-pal is killed or loses the connection.
 
 The exit code is the command's (over 128: it was killed, as at the time limit); otherwise
-2: the job cannot start as it is; 3: no placer is active; 130: interrupted while waiting;
+2: the job cannot start as it is; 3: no agent is active; 130: interrupted while waiting;
 255: the session was cut off.
 
 Shell Options:

@@ -27,7 +27,7 @@ func TestJobVariables(t *testing.T) {
 // run -detach says whether the job starts, waits, or is placed by nobody.
 func TestRunDetached(t *testing.T) {
 	c := newCluster(t)
-	if code, out, said := c.does("run", "-detach", c.job("default", "early", 1)); code != 0 || !strings.Contains(out, "waiting for the placer") || !strings.Contains(said, "No placer has been active yet") {
+	if code, out, said := c.does("run", "-detach", c.job("default", "early", 1)); code != 0 || !strings.Contains(out, "waiting for nomad-pal") || !strings.Contains(said, "No agent has been active yet") {
 		t.Errorf("without a placer: %d\n%s%s", code, out, said)
 	}
 	text := jobText("default", "everywhere", 1)
@@ -36,7 +36,7 @@ func TestRunDetached(t *testing.T) {
 		t.Errorf("a system job: %d\n%s%s", code, out, said)
 	}
 	if _, _, err := c.client("").API().Jobs().Info("everywhere", nil); err == nil {
-		t.Error("a job that no placer could serve was registered")
+		t.Error("a job that no agent could serve was registered")
 	}
 	if code, _, said := c.does("release", "erly"); code != 1 || !strings.Contains(said, `no job "erly" with GPUs in namespace "default"`) {
 		t.Errorf("release of a job that does not exist: %d\n%s", code, said)

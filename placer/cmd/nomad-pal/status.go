@@ -202,7 +202,7 @@ func printStatus(b *base, o overview, elements bool) {
 	case o.Profile > 0:
 		profile = fmt.Sprintf("version %d", o.Profile)
 	}
-	rows := []string{row("GPUs", fmt.Sprintf("%d: %s", o.GPUs, o.gpuCounts)), row("Profile", profile), row("Placer", workSentence(o.Placer, time.Now()))}
+	rows := []string{row("GPUs", fmt.Sprintf("%d: %s", o.GPUs, o.gpuCounts)), row("Profile", profile), row("Agent", workSentence(o.Placer, time.Now()))}
 	for _, w := range slices.Sorted(maps.Keys(o.Windows)) {
 		rows = append(rows, row("Window", w+": "+pal.CountGPUs(o.Windows[w])))
 	}

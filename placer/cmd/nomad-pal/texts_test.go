@@ -19,7 +19,7 @@ var commandsIn = regexp.MustCompile("(?:^|[ (:`;'\"])nomad-pal ((?:profile )?[a-
 
 // notCommands matches words after the name that are no command, but say what
 // nomad-pal does.
-var notCommands = regexp.MustCompile(`^(is|was|has|needs|counts|does|takes|chooses|writes|answers|says|edits|places|serves|and|or|in|to|on|at|for|of|with|without|from|as|by|lists|job|runs|keeps|may|can|there|that|which|then|compares|gives|it|v|leaves|also|never|requeues|retries|moves|knows|raises|did|starts|stops|chose|cannot|expects)$`)
+var notCommands = regexp.MustCompile(`^(is|was|has|needs|counts|does|takes|chooses|writes|answers|says|edits|places|serves|and|or|in|to|on|at|for|of|with|without|from|as|by|lists|job|runs|keeps|may|can|there|that|which|then|compares|gives|it|v|leaves|also|never|requeues|retries|moves|knows|raises|did|starts|stops|chose|cannot|expects|changed|sets|accepts|overwrote|started|avoids|removes|tries|would)$`)
 
 // TestCommandsInTexts: the commands and options in the code's texts exist.
 func TestCommandsInTexts(t *testing.T) {

@@ -41,8 +41,8 @@ func TestRunUpdatesWhatNomadOwns(t *testing.T) {
 	}{
 		"a service":             {service, "api", false, "pins", `Job "api" registered: Nomad updates the running service, see nomad-pal explain api`},
 		"a released service":    {service, "api", true, "pins", `Job "api" registered: Nomad updates the running service, see nomad-pal explain api`},
-		"a service that is one": {gang, "api", false, "gate", `Job "api" registered, waiting for the placer`},
-		"a batch job":           {jobText("default", "train", 1), "train", false, "gate", `Job "train" registered, waiting for the placer`},
+		"a service that is one": {gang, "api", false, "gate", `Job "api" registered, waiting for nomad-pal`},
+		"a batch job":           {jobText("default", "train", 1), "train", false, "gate", `Job "train" registered, waiting for nomad-pal`},
 		"a released batch job":  {jobText("default", "train", 1), "train", true, "nothing", `Job "train" registered: the job already runs, and Nomad alone manages it, see nomad-pal explain train`},
 	} {
 		t.Run(name, func(t *testing.T) {

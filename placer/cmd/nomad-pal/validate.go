@@ -109,5 +109,5 @@ func elasticNote(e rewrite.Elastic) string {
 	if e.Least == e.Most {
 		return fmt.Sprintf("Group %q is elastic, but its min and max are both %d: the gang never changes its size.", e.Group, e.Least)
 	}
-	return fmt.Sprintf("Group %q is elastic: the placer sets its count, from %d to %d members.", e.Group, e.Least, e.Most)
+	return fmt.Sprintf("Group %q is elastic: nomad-pal sets its count, from %d to %d members.", e.Group, e.Least, e.Most)
 }

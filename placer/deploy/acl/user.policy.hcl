@@ -28,7 +28,7 @@ host_volume "shared" {
 # The agent's variables are in this namespace.
 namespace "default" {
   variables {
-    # Shows whether a placer is active, and the address of its API. Only the agent needs to write it.
+    # Shows whether an agent is active, and the address of its API. Only the agent needs to write it.
     path "nomad-pal/agent" {
       capabilities = ["read"]
     }

@@ -392,7 +392,7 @@ func TestNothingIsEvaluated(t *testing.T) {
 			t.Errorf("after a short while: %v", ws)
 		}
 		w.Expect("it warns", 5*time.Minute, func() bool {
-			return strings.Contains(strings.Join(p.Status().Warnings, ""), "Nomad has placed no member of 1 gang that the placer started (the first was started 2000-01-01 00:0")
+			return strings.Contains(strings.Join(p.Status().Warnings, ""), "Nomad has placed no member of 1 gang that nomad-pal started (the first was started 2000-01-01 00:0")
 		})
 		w.ExpectRunning("a", time.Hour)
 		w.Expect("it no longer warns", time.Minute, func() bool { return len(p.Status().Warnings) == 0 })
