@@ -59,7 +59,7 @@ func TestFailedWhileNoPlacerWasThere(t *testing.T) {
 		w.RunFor(time.Hour)
 		p = w.StartPlacer()
 		w.RunFor(5 * time.Minute)
-		if e := w.explained("a"); e.State != palapi.Failed || !strings.Contains(e.Reason.String(), "no placer") {
+		if e := w.explained("a"); e.State != palapi.Failed || !strings.Contains(e.Reason.String(), "no agent") {
 			t.Errorf("%s: %s", e.State, e.Reason.String())
 		}
 		if n := len(p.Status().Jobs); n != 1 {
