@@ -5,8 +5,8 @@ package sim
 
 import "math"
 
-// Ratio compares a figure of two policies over paired runs: the same jobs on the same GPUs. Low and
-// High are the limits of its 95 % confidence interval.
+// Ratio compares two policies by one figure, over pairs of runs with the same jobs and GPUs. Low
+// and High are the limits of its 95 % confidence interval.
 type Ratio struct{ Value, Low, High float64 }
 
 // RatioOf divides the total of a by the total of b. a[i] and b[i] belong to one pair of runs, and a

@@ -109,9 +109,9 @@ func (s *Scheduler) begin(now time.Time, ts []Target) {
 func (s *Scheduler) Changed() <-chan struct{} { return s.changed }
 
 // Observe reads a scan of the node and the set of unhealthy GPUs. Observe fills in the measured
-// times of inv's devices. Observe also sets signals of devices that are certainly slow, compute
-// wrong results, or have a killed measuring process that does not end, and of all devices if CUDA
-// does not start.
+// times of inv's devices. Observe also sets signals: of all devices if CUDA does not start,
+// and of devices that are certainly slow, compute wrong results, or have a measuring process
+// that cannot be killed.
 func (s *Scheduler) Observe(inv *gpu.Inventory, unhealthy map[string]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,9 +138,9 @@ func (s *Scheduler) Observe(inv *gpu.Inventory, unhealthy map[string]bool) {
 // shorter wait, a task that reserves a whole node would fail.
 const reserveWait = 20 * time.Second
 
-// Reserve ends the sessions on these GPUs. Reserve returns a ticket: the task uses it to request a
-// measurement of the GPUs that the task does not share. Reserve returns an error if a session does
-// not end in time.
+// Reserve ends the sessions on these GPUs. With the ticket that Reserve returns, the task can
+// request a measurement of its unshared GPUs. Reserve returns an error if a session does not end in
+// time.
 func (s *Scheduler) Reserve(ids []string, parts map[string]bool) (ticket string, _ error) {
 	s.mu.Lock()
 	ticket = rand.Text()

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Ends returns the range of times in which a running gang ends with the probability rangeHolds,
+// Ends returns when a running gang ends: with the probability rangeHolds, between these two times
 // since the caller's epoch. ok is false in four cases: the gang does not run, it is a service,
 // nothing is known about its run time, or it has run longer than predicted.
 func (q *Queue) Ends(now time.Duration, id string) (from, to time.Duration, ok bool) {

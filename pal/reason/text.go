@@ -272,7 +272,7 @@ var ofWaiting = map[Kind]writer{
 		return fmt.Sprintf("failed %s: %s; given up at %s, unless Nomad finds that a node of the job went down", times(r.Tries), r.Cause, Second(r.Until))
 	},
 	OneTried: func(r Reason) string {
-		return fmt.Sprintf("failed %s because of the infrastructure; waits until another job that failed for the same cause runs; the last failure: %s", times(r.Tries), r.Cause)
+		return fmt.Sprintf("failed %s because of the infrastructure; another job that failed for the same cause is tried first; the last failure: %s", times(r.Tries), r.Cause)
 	},
 	StillEnding: func(r Reason) string {
 		return Counted(r.Have, "member is still stopping and holds its GPUs", "members are still stopping and hold their GPUs")

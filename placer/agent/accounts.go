@@ -44,14 +44,14 @@ func (h *History) retention() (time.Duration, error) {
 }
 
 // Beside returns an error if an agent with this configuration must not run beside the active agent.
-// Of two agents with a history in a local file, each file would contain only the time of its agent.
-// On the active agent's own machine, the file is the same.
+// If two agents kept histories in local files, each file would contain only the time of its own
+// agent. On the active agent's own machine, the file is the same.
 func (f File) Beside(active palapi.Activity) error {
 	host, _ := os.Hostname() // "" matches no other agent
 	if f.History == nil || accounting.IsPostgres(f.History.Database) || !f.HA.on() || !active.Working || active.Host() == host {
 		return nil
 	}
-	return fmt.Errorf("history { database = %q } is a file of this machine, but agent %s is active on another one, so each agent would record only a part: let all agents share a database postgres://…, or remove the block history", f.History.Database, active.Agent)
+	return fmt.Errorf("agent %s is active on another machine, and cannot write to the file %q of this machine (history { database }): let all agents share a database postgres://…, or remove the block history", active.Agent, f.History.Database)
 }
 
 const (

@@ -55,9 +55,9 @@ func (p *Payload) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Progress reports whether the event only shows that Nomad is carrying out a decision: Nomad has
-// created an allocation, an allocation has started, or the job's status has changed as a result. An
-// event that only shows progress neither frees nor requests a GPU.
+// Progress reports whether the event only shows that Nomad carries out a decision: it has created
+// an allocation, an allocation has started, or the job's status has changed as a result. An event
+// that only shows progress neither frees nor requests a GPU.
 func (e Event) Progress() bool {
 	a := e.Payload.Allocation
 	switch {

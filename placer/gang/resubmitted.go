@@ -176,8 +176,8 @@ func (g *Lifecycle) restorePins(w World) ([]Effect, bool) {
 }
 
 // PreferHere returns pins for a service of replicas that is updated. They prefer the nodes on which
-// members run now, but not those of members beyond the job's counts, which Nomad stops: it stops the
-// members with the highest numbers. A group without members prefers the nodes of all members.
+// members run now. The nodes of members that Nomad will stop do not count: it stops the members
+// with the highest numbers. A group without members prefers the nodes of all members.
 func PreferHere(job *api.Job, members []*cluster.Alloc) rewrite.Pins {
 	p := rewrite.Pins{Mode: rewrite.ModePrefer}
 	for _, tg := range job.TaskGroups {

@@ -320,9 +320,9 @@ func (m *Model) Denials() (out []string) {
 // the placer warns.
 const unplacedAfter = 2 * time.Minute
 
-// Unplaced returns warnings about gangs that the placer started long ago and of which Nomad has
-// placed no member yet. Nomad evaluates no jobs while an operator has paused evaluation, and
-// evaluates jobs slowly under overload.
+// Unplaced returns warnings about gangs that the placer started long ago, and that still have no
+// placed member. Nomad evaluates no jobs while an operator has paused evaluation, and evaluates
+// jobs slowly under overload.
 func (m *Model) Unplaced() []string {
 	late, since := 0, m.Time
 	for _, t := range m.Sorted() {

@@ -1,8 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package accountingtest provides tests with a PostgreSQL server that can stop and start again, and
-// with a disk that can become full.
+// Package accountingtest gives tests a PostgreSQL server that they can stop, and a disk that can
+// become full.
 package accountingtest
 
 import (

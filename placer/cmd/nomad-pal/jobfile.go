@@ -57,7 +57,7 @@ func isScript(path string) error {
 	if whole, err := filepath.Abs(path); err == nil { // the session starts in another folder
 		own = whole
 	}
-	return fmt.Errorf("%s is a script, not a jobspec. To run it on a GPU, if the nodes can read it: nomad-pal shell -- %s. For an example of a jobspec: nomad-pal init", path, palapi.ShellQuoted(own))
+	return fmt.Errorf("%s is a script, not a jobspec. To run it on a GPU of a node that has the script: nomad-pal shell -- %s. For an example of a jobspec: nomad-pal init", path, palapi.ShellQuoted(own))
 }
 
 // readJob parses a jobspec as `nomad job run` does. readJob also returns the source, which Nomad

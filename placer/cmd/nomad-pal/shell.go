@@ -184,7 +184,7 @@ func attend(b *base, a *answers, v shellJob, k cluster.JobKey, command []string)
 		b.complain("Error: the session was cut off: " + nomad.Denied(err, nomad.ExecAlloc).Error())
 		return exitBroken
 	case code > 128:
-		b.complain(fmt.Sprintf("The command was killed. So a session ends at its time limit of %s, or when job %q or its node stops.", v.limit, k.ID))
+		b.complain(fmt.Sprintf("The command was killed. A session ends at its time limit of %s, or when job %q or its node stops.", v.limit, k.ID))
 	}
 	return code
 }
