@@ -213,7 +213,7 @@ var ofTask = regexp.MustCompile(`^task ".*?": `)
 
 // SharedCause returns a text that is equal for all failures with the same cause outside of the
 // jobs, such as a server of artifacts that is down, or a program that the nodes lack. SharedCause
-// returns "" if the placer avoids the cause when it chooses other GPUs: a node that is down, and
+// returns "" for causes that the placer avoids by choosing other GPUs: a node that is down, and
 // GPUs that are unhealthy.
 func SharedCause(f *palapi.Failure) string {
 	if f.Cause != palapi.CauseInfrastructure || f.Reason == NodeDown || len(f.Unhealthy) > 0 {

@@ -303,7 +303,8 @@ const (
 )
 
 // Book contains registrations that start gangs and that Nomad has not answered. A Book must
-// remember a start even if the job is purged, because Nomad can still store the job afterwards.
+// remember a start even if the job is purged, because Nomad may store the job again when it
+// processes the start.
 type Book interface {
 	// Unanswered returns the unanswered starts that would replace this version of the job. Nomad
 	// may already have stored an unanswered start, or may still store it. At most one of the

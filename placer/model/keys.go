@@ -131,7 +131,7 @@ func topKeys() []Key {
 		{Name: "placement", text: parsed(pal.ParsePolicy, func(c *Config) *pal.PolicyName { return &c.Placement }),
 			Doc: "The [policy](../design/concepts.md#jobs) that chooses GPUs: `pal`, `pm-first`, `packed`, `spread` or `random`. The last three ignore variability, and serve for comparison"},
 		{Name: "default_class", text: parsed(pal.ParseAppClass, func(c *Config) *pal.AppClass { return &c.DefaultClass }),
-			Doc: "Application class, A to D, of jobs without `pal_class`. With A, these jobs compete for the fastest GPUs with jobs that need them"},
+			Doc: "Application class, A to D, of jobs without `pal_class`. With A, they would compete with jobs that really need the fastest GPUs"},
 		{Name: "default_preempt", text: &text{set: setClasses, get: func(c *Config) string { return strings.Join(classNames(c.DefaultPreempt), ", ") }},
 			Doc: "Application classes, such as `\"C, D\"`, whose batch jobs may be stopped. `pal_preempt` and the setting of the job's tenant take precedence. A stopped job runs again from its last checkpoint, or from the start if it has no checkpoint"},
 		{Name: "rack_meta", field: func(c *Config) any { return &c.RackMeta },
@@ -139,7 +139,7 @@ func topKeys() []Key {
 		{Name: "gang_ready_timeout", field: func(c *Config) any { return &c.GangReadyTimeout },
 			Doc: "How long a placed gang may be incomplete. nomad-pal then requeues the gang, unless Nomad has a pending evaluation of its job. If Nomad needs longer to schedule a gang, choose a higher value, or nomad-pal requeues healthy gangs"},
 		{Name: "retries", field: func(c *Config) any { return &c.Retries },
-			Doc: "How often nomad-pal retries a gang that failed by itself, on other GPUs, before it gives the gang up. The count starts again after a run of 24 hours"},
+			Doc: "How many times nomad-pal retries, on other GPUs, a gang that failed by itself. Then it gives the gang up. The count starts again after a run of 24 hours"},
 	}
 }
 

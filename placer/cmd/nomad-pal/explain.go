@@ -42,12 +42,12 @@ were submitted now.
 Explain Options:
 
   -what-if=<key>=<value>,...
-                           Explain the job as if its file were different. Keys: the hints (pal_class,
-                           pal_locality, ...; an empty value removes the hint), priority, datacenters,
-                           node_pool, without (an attribute whose constraints are removed); count, min
-                           and max (scaling), and gpus, device, cpu and memory of each member, or
-                           <group>.count and so on for one of several groups. The job stays as it is. A
-                           running job is explained as if its file were run again.
+                           Explain the job as if its file were different. Keys of the job: its hints
+                           (an empty value removes a hint), priority, datacenters, node_pool, and
+                           without (removes the constraints on an attribute). Keys of its group:
+                           count, min, max, and gpus, device, cpu and memory of each member. With
+                           several groups: <group>.count and so on. The job itself does not change.
+                           For a running job: as if its file were run again.
 `, jobOptions, examples(
 	"Why does my job wait?", "nomad-pal explain train",
 	"Would it start now with fewer members, or in another class?", "nomad-pal explain -what-if count=2 train\n      $ nomad-pal explain -what-if pal_class=B,count=4 train.nomad.hcl",
