@@ -33,10 +33,6 @@ func TestChildren(t *testing.T) {
 				{"periodic", b.nomadBlock(), testPeriodic},
 			})
 			b.tellLong([]scene{
-				{"dispatched with a payload", b.nomadBlock(), testPayload},
-				{"dispatched with a network", b.nomadBlock(), testChildDryRun},
-				{"dispatched with a volume", b.nomadBlock(), testChildVolume},
-				{"payload required", b.nomadBlock(), testPayloadRequired},
 				{"no RPC address", "", testNoRPC},
 			})
 		})
@@ -102,75 +98,6 @@ func testDispatched(t *testing.T, b *bed) {
 	b.purge(first, second, "disp")
 }
 
-// A child with a payload is refused with the reason, and its payload is kept.
-func testPayload(t *testing.T, b *bed) {
-	b.run(parameterized("withpay", "optional").hcl())
-	child := b.dispatch("withpay", []byte("the user's data"))
-	b.until("the child is refused", func() string {
-		if e := b.explain(child); !strings.Contains(e.Reason, "dispatched with a payload") {
-			return e.Reason
-		}
-		return ""
-	})
-	b.holds("it is left alone", func() string {
-		job := b.info(child)
-		if string(job.Payload) != "the user's data" || *job.Version != 0 || len(b.gpusOf(child)) > 0 {
-			return fmt.Sprintf("payload %q, version %d, GPUs %v", job.Payload, *job.Version, b.gpusOf(child))
-		}
-		return ""
-	})
-	// The refused child holds up no other job.
-	other := b.dispatch("withpay", nil)
-	b.untilGPUs(other, 2)
-	b.purge(child, other, "withpay")
-}
-
-// Only Nomad knows a client's networks. So the placer asks Nomad for a dry run before it
-// writes the child.
-func testChildDryRun(t *testing.T, b *bed) {
-	j := parameterized("network", "optional")
-	j.groups[0].extra = `
-    network {
-      port "data" { host_network = "nowhere" }
-    }`
-	b.run(j.hcl())
-	child := b.dispatch("network", nil)
-	b.until("the dry run refuses", func() string {
-		if !strings.Contains(b.placer.Log(), "Nomad cannot place group") {
-			return fmt.Sprintf("no refusal in the agent's log yet; explain says: %s", b.explain(child).Reason)
-		}
-		return ""
-	})
-	if job := b.info(child); *job.Version != 0 || len(b.gpusOf(child)) > 0 {
-		t.Errorf("the placer wrote the child all the same: version %d, GPUs %v", *job.Version, b.gpusOf(child))
-	}
-	b.purge(child, "network")
-}
-
-// The group needs a volume for each member, and no node has that many. The placer
-// knows that without a dry run, and explain names the volume.
-func testChildVolume(t *testing.T, b *bed) {
-	j := parameterized("volume", "optional")
-	j.groups[0].extra = `
-    volume "data" {
-      type      = "host"
-      source    = "nowhere"
-      per_alloc = true
-    }`
-	b.run(j.hcl())
-	child := b.dispatch("volume", nil)
-	b.until("explain names the volume", func() string {
-		if e := b.explain(child); !strings.Contains(e.Reason, "missing host volume: nowhere[0]") {
-			return e.Reason
-		}
-		return ""
-	})
-	if job := b.info(child); *job.Version != 0 || len(b.gpusOf(child)) > 0 {
-		t.Errorf("the placer wrote the child all the same: version %d, GPUs %v", *job.Version, b.gpusOf(child))
-	}
-	b.purge(child, "volume")
-}
-
 func testPeriodic(t *testing.T, b *bed) {
 	j := gang("nightly", 1, 1)
 	j.extra = "periodic {\n    crons = [\"0 0 1 1 *\"]\n  }"
@@ -192,13 +119,6 @@ func testPeriodic(t *testing.T, b *bed) {
 		t.Errorf("the child lost its parent: %v", job.ParentID)
 	}
 	b.purge(child, "nightly")
-}
-
-func testPayloadRequired(t *testing.T, b *bed) {
-	out, code := b.palJob("run", parameterized("needs", "required").hcl(), "-detach")
-	if code == 0 || !strings.Contains(out, "payload") {
-		t.Errorf("run: exit code %d: %s", code, out)
-	}
 }
 
 // Without an RPC address, explain says that it is missing.

@@ -6,32 +6,16 @@ package e2e_test
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 
-	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// TestPlacerCanaries: services whose new versions start beside the old ones.
-func TestPlacerCanaries(t *testing.T) {
-	t.Parallel()
-	b := newBed(t, [][]float64{{1, 1, 1, 1}, {1, 1, 1, 1}}, cluster.Options{})
-	b.tell([]scene{
-		{"promoted by hand", "", testCanaryByHand},
-		{"no room for the canary", "", testCanaryWithoutRoom},
-	})
-	b.tellLong([]scene{
-		{"promoted by itself", "", testCanaryAuto},
-		{"fails, and Nomad reverts it", "", testCanaryReverted},
-	})
-}
-
 // canaried is a service whose updates start one canary.
-func canaried(id string, count, gpus int, auto bool) job {
+func canaried(id string, count, gpus int) job {
 	j := gang(id, count, gpus)
 	j.kind = "service"
-	j.groups[0].extra = fmt.Sprintf("update {\n canary = 1\n auto_promote = %v\n max_parallel = 1\n min_healthy_time = \"100ms\"\n healthy_deadline = \"30s\"\n progress_deadline = \"1m\"\n}\n", auto)
+	j.groups[0].extra = "update {\n canary = 1\n max_parallel = 1\n min_healthy_time = \"100ms\"\n healthy_deadline = \"30s\"\n progress_deadline = \"1m\"\n}\n"
 	return j
 }
 
@@ -99,7 +83,7 @@ func kept(before, after []member) int {
 // promotion replaces those. nomad job revert brings the old version back in the
 // same way.
 func testCanaryByHand(t *testing.T, b *bed) {
-	j := canaried("web", 2, 1, false)
+	j := canaried("web", 2, 1)
 	b.runs(j, 2)
 	b.untilDeployed("web")
 	before := b.members("web")
@@ -177,82 +161,4 @@ func (b *bed) untilReplaced(id string, n int, seconds string) {
 	b.untilVersion(id, n, seconds)
 	b.untilDeployed(id)
 	b.once(id)
-}
-
-// auto_promote: the same without an operator.
-func testCanaryAuto(t *testing.T, b *bed) {
-	j := canaried("auto", 3, 1, true)
-	b.runs(j, 3)
-	b.untilDeployed("auto")
-	j.seconds = 4000
-	b.run(j.hcl())
-	b.untilReplaced("auto", 3, "4000")
-	b.pinned("auto")
-	b.untilState("auto", "running")
-	b.purge("auto")
-}
-
-// auto_revert: Nomad puts an old version back, with its old submit time. The placer
-// must not count that as a lost update, although the failing version was submitted
-// just before.
-func testCanaryReverted(t *testing.T, b *bed) {
-	j := canaried("back", 2, 1, false)
-	j.groups[0].extra = strings.Replace(j.groups[0].extra, "{\n", "{\n auto_revert = true\n", 1)
-	b.runs(j, 2)
-	b.untilDeployed("back")
-	before := b.members("back")
-	j.seconds = 4000
-	b.run(j.hcl())
-	b.untilCanary("back", 2)
-	d, _, err := b.API().Jobs().LatestDeployment("back", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := b.API().Deployments().Fail(d.ID, nil); err != nil {
-		t.Fatal(err)
-	}
-	b.untilReplaced("back", 2, "3600")
-	version := *b.info("back").Version
-	b.holds("the version that Nomad put back stays", func() string {
-		if now := *b.info("back").Version; now != version {
-			return fmt.Sprintf("version %d, then %d", version, now)
-		}
-		return b.gate("back")
-	})
-	same(t, "old members that run on", 2, kept(before, b.members("back")))
-	b.purge("back")
-}
-
-// With all GPUs in use, the canary waits and the old members keep running. It
-// starts when a GPU becomes free.
-func testCanaryWithoutRoom(t *testing.T, b *bed) {
-	j := canaried("tight", 2, 2, true)
-	b.runs(j, 4)
-	b.untilDeployed("tight")
-	b.runs(gang("filler", 2, 2), 4)
-	before := b.members("tight")
-	j.seconds = 4000
-	b.run(j.hcl())
-	b.holds("the old members run on", func() string {
-		if n := kept(before, b.members("tight")); n != 2 {
-			return fmt.Sprintf("%d of 2 keep running", n)
-		}
-		return ""
-	})
-	b.once("tight", "filler")
-	b.until("explain says that the canary lacks room", func() string {
-		if e := b.explain("tight"); e.State != "running" || !strings.Contains(e.Reason, "2 of 2 members run; Nomad has no room for group \"workers\": ") {
-			return fmt.Sprintf("%s: %s", e.State, e.Reason)
-		}
-		return ""
-	})
-	b.purge("filler")
-	b.untilReplaced("tight", 2, "4000")
-	b.until("explain no longer mentions canaries", func() string {
-		if e := b.explain("tight"); e.Reason != "2 of 2 members run" {
-			return e.Reason
-		}
-		return ""
-	})
-	b.purge("tight")
 }

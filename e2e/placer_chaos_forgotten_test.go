@@ -12,13 +12,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"testing"
-	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
-	"github.com/nomad-pal/nomad-pal/e2e/cluster/clustertest"
 )
 
 // process identifies one process; a process id alone may be reused.
@@ -42,7 +37,7 @@ func began(pid int) string {
 // client/allocrunner/taskrunner, as of 1.11.3. If the client is killed in
 // between (tenths of a second, more on a busy machine), it does not find them
 // after its restart. It runs the task again, and the forgotten ones stay
-// forever. TestNomadForgetsExecutors shows that on plain Nomad.
+// forever, also on plain Nomad.
 //
 // forgotten are the executors and logmons that are missing from the state of a
 // killed client.
@@ -111,132 +106,4 @@ func attended(state []byte) (map[int]bool, error) {
 	}
 	delete(pids, 0)
 	return pids, nil
-}
-
-func TestAttended(t *testing.T) {
-	t.Parallel()
-	got, err := attended([]byte(`{"Allocations": {
-		"a": {"Tasks": {"main": {"LocalState": {"Hooks": {"logmon": {"Data": {"reattach_config": "{\"Pid\":11}"}}}}, "DriverState": {"ReattachConfig": {"Pid": 12}}}}},
-		"b": {"Tasks": {"main": {"LocalState": null, "DriverState": null}}}}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff(map[int]bool{11: true, 12: true}, got); d != "" {
-		t.Errorf("processes (-want +got):\n%s", d)
-	}
-}
-
-// short is a job without GPUs whose four tasks end at once.
-const short = `job %q {
-  type = "batch"
-  group "g" {
-    count = 4
-    task "t" {
-      driver = "raw_exec"
-      config {
-        command = "sleep"
-        args    = ["1"]
-      }
-      resources {
-        cpu    = 20
-        memory = 10
-      }
-    }
-  }
-}`
-
-// TestNomadForgetsExecutors shows on plain Nomad, without placer, plugin or GPUs,
-// what [TestPlacerChaos] tolerates: a client that is killed while it starts tasks
-// leaves executors, even after the jobs are complete, purged and garbage
-// collected. Only processes that the client has forgotten are left.
-func TestNomadForgetsExecutors(t *testing.T) {
-	onlyLong(t)
-	t.Parallel()
-	c := clustertest.Start(t, cluster.Options{Clients: []cluster.Client{{}}})
-	b, client, lost := &bed{Cluster: c, t: t}, c.Clients()[0], map[process]bool{}
-	const tries = 8
-	for try := range tries {
-		id := fmt.Sprintf("short-%d", try)
-		if _, _, err := c.API().Jobs().Register(b.parse(fmt.Sprintf(short, id)), nil); err != nil {
-			t.Fatal(err)
-		}
-		b.until("a task is being started", func() string {
-			for _, p := range attendants(client.Dir) {
-				// Tries differ in how far the start has come.
-				if proc := fmt.Sprintf("/proc/%d", p.pid); !lost[p] && runs(proc, "executor") && (try%2 == 0 || hasChild(p.pid)) {
-					return ""
-				}
-			}
-			return "no executor"
-		})
-		if err := client.Kill(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		found, err := forgotten(t.Context(), c.Program("nomad"), client)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, p := range found {
-			lost[p] = true
-		}
-		if err := client.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		b.doneAndGone(id, 4)
-		left := b.untilAttended(client, lost)
-		t.Logf("try %d: %d processes forgotten when the client was killed, %d left over from all tries", try, len(found), left)
-		if left > 0 {
-			return
-		}
-	}
-	t.Skipf("this Nomad left nothing over in %d tries: does TestPlacerChaos still need its exemption?", tries)
-}
-
-// doneAndGone waits for the end of a job's only group and purges the job.
-func (b *bed) doneAndGone(id string, members int) {
-	b.t.Helper()
-	b.until("the job is done", func() string {
-		j, _, err := b.API().Jobs().Summary(id, nil)
-		if err != nil {
-			return err.Error()
-		}
-		if s := j.Summary["g"]; s.Complete+s.Failed+s.Lost < members || s.Running+s.Starting+s.Queued > 0 {
-			return fmt.Sprintf("%+v", s)
-		}
-		return ""
-	})
-	b.purge(id)
-	if err := b.API().System().GarbageCollect(); err != nil {
-		b.t.Fatal(err)
-	}
-}
-
-// hasChild reports whether an executor has started its task.
-func hasChild(pid int) bool {
-	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
-	return slices.ContainsFunc(threads, func(t string) bool {
-		children, _ := os.ReadFile(t)
-		return len(children) > 0
-	})
-}
-
-// untilAttended waits until only forgotten attendants are left, gives these
-// some seconds to end, and counts them.
-func (b *bed) untilAttended(client *cluster.Agent, lost map[process]bool) int {
-	b.t.Helper()
-	left, end := 0, time.Now().Add(3*time.Second)
-	b.until("the processes that the client knew have ended", func() string {
-		left = 0
-		for _, p := range attendants(client.Dir) {
-			if !lost[p] {
-				return fmt.Sprintf("process %d still runs, and was not forgotten", p.pid)
-			}
-			left++
-		}
-		if left > 0 && time.Now().Before(end) {
-			return fmt.Sprintf("%d still run", left)
-		}
-		return ""
-	})
-	return left
 }

@@ -156,6 +156,14 @@ func (b *bed) stopAgent() {
 	}
 }
 
+// killAgent kills the placer without warning.
+func (b *bed) killAgent() {
+	b.t.Helper()
+	if err := b.placer.Kill(); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
 // waitDead waits until the placer has killed itself at its fault point.
 func (b *bed) waitDead() {
 	b.t.Helper()
@@ -279,8 +287,6 @@ func (b *bed) parse(hcl string) *api.Job {
 	return job
 }
 
-type jobStub = api.JobListStub
-
 // member is a running allocation.
 type member struct {
 	ID, Group string
@@ -347,20 +353,16 @@ func (b *bed) purge(ids ...string) {
 	}
 }
 
-// purgeAll purges all jobs of all namespaces.
+// purgeAll purges all jobs.
 func (b *bed) purgeAll() {
 	b.t.Helper()
-	all, _, err := b.API().Jobs().List(&api.QueryOptions{Namespace: api.AllNamespacesNamespace})
+	all, _, err := b.API().Jobs().List(nil)
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	var ids []string
 	for _, j := range all {
-		if j.Namespace == api.DefaultNamespace {
-			ids = append(ids, j.ID)
-		} else {
-			b.purgeIn(j.Namespace, j.ID)
-		}
+		ids = append(ids, j.ID)
 	}
 	b.purge(ids...)
 }

@@ -6,16 +6,11 @@ package e2e_test
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
-	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
@@ -29,25 +24,9 @@ func TestPlacerLife(t *testing.T) {
 	const preempting = "queue {\n  order = \"fifo\"\n  preempt = true\n  quantum = \"1s\"\n  restart_cost = \"1s\"\n}\n"
 	b.tell([]scene{
 		{"priority preempts", preempting, testPreempt},
-		{"fails through its own fault", "retries = 1\n", testUserFailure},
-		{"moved to better GPUs", "queue {\n  migrate = true\n  locality_wait = false\n  restart_cost = \"1s\"\n}\n", testMoved},
-		{"quota of a namespace", "tenant \"default\" {\n  quota           = 4\n  borrowing_limit = 0\n}\n", testQuota},
-		{"two GPU tasks in a group", "", testTwoTasks},
-		{"distinct hosts", "", testDistinctHosts},
-		{"taken by a job without a gate", "", testBypass},
-		{"edited while waiting", "", testEditedWhileWaiting},
 		{"history", "", testHistory},
-	})
-	b.tellLong([]scene{
-		{"placer dies while preempting", preempting, testDiesPreempting},
-		{"done while being stopped", "", testDoneWhileStopping},
-		{"limit of users", "tenant \"all\" {\n  namespaces        = [\"*\"]\n  max_gpus_per_user = 3\n}\n", testUserLimit},
-		{"hard locality", "locality {\n  node = 1\n  rack = 1.3\n  cluster = 1.7\n}\n", testLocality},
-		{"a group of none", "", testGroupOfNone},
-		{"all released", "", testReleaseAll},
-		{"system job", "", testSystem},
-		{"gang grows", "", testGrows},
-		{"run again as it ends", "", testRunAgainAsItEnds},
+		{"fails by a GPU's fault", "", testGPUFailure},
+		{"node drained", "", testDrained},
 	})
 }
 
@@ -59,26 +38,10 @@ func TestPlacerServices(t *testing.T) {
 	b.tell([]scene{
 		{"service", "", testService},
 		{"spread over racks", "", testSpreadOverRacks},
+		{"canary promoted by hand", "", testCanaryByHand},
 	})
 	b.tellLong([]scene{
-		{"reverted", "", testReverted},
 		{"racks", "", testRacks}, // leaves the nodes in other racks
-	})
-}
-
-// TestPlacerUnhealthy: GPUs that become unhealthy, and nodes that are taken out of
-// service.
-func TestPlacerUnhealthy(t *testing.T) {
-	t.Parallel()
-	b := newBed(t, placerScores, cluster.Options{})
-	b.tell([]scene{
-		{"fails by a GPU's fault", "", testGPUFailure},
-		{"node drained", "", testDrained},
-	})
-	b.tellLong([]scene{
-		{"all of it fails by a GPU's fault", "", testGPUFailureOfAll},
-		{"GPU unhealthy before the start", "", testUnhealthy},
-		{"node eligible again", "", testEligibleAgain},
 	})
 }
 
@@ -89,13 +52,6 @@ func TestPlacerOutages(t *testing.T) {
 	b.tell([]scene{
 		{"failover", "high_availability {\n  enabled = true\n  lock_ttl = \"10s\"\n}\n", testFailover},
 		{"node goes down", "", testNodeDown},
-	})
-	b.tellLong([]scene{
-		{"replicas outlive a node", "", testReplicasOutliveANode},
-		{"done while its node was away", "", testDoneWhileDisconnected},
-		{"preempted while a node is away", "queue {\n  order = \"fifo\"\n  preempt = true\n  quantum = \"1s\"\n  restart_cost = \"1s\"\n}\n", testPreemptedWhileDisconnected},
-	})
-	b.tell([]scene{
 		// This test is last: a new leader waits five minutes before it marks
 		// silent nodes as down.
 		{"server restarts", "", testServerRestarts},
@@ -133,65 +89,6 @@ func testPreempt(t *testing.T, b *bed) {
 		}
 		return ""
 	})
-}
-
-// A job has its gate and running members, and the new placer does not know why.
-// It stops no member, and removes the gate again.
-func testDiesPreempting(t *testing.T, b *bed) {
-	low := gang("halfway", 4, 4)
-	low.meta = `pal_preempt = "true"`
-	b.runs(low, 16)
-	before := b.members("halfway")
-	b.stopAgent()
-	info := b.info("halfway")
-	info.Constraints = append(info.Constraints, &api.Constraint{LTarget: "${meta.pal_gate}", RTarget: "open", Operand: "="})
-	register(b.t, b.Cluster, info)
-	b.startAgent("nomad-pal")
-	b.until("the gate is off again", func() string { return b.gate("halfway") })
-	b.holds("the same allocations run", func() string {
-		after := b.members("halfway")
-		for i := range after {
-			after[i].Version = before[0].Version
-		}
-		return cmp.Diff(before, after)
-	})
-	b.purge("halfway")
-}
-
-// A gang completes just when the placer stops it for another gang. Nomad would run it again, and so
-// would a placer that looks only at the job. But the gang has ended.
-func testDoneWhileStopping(t *testing.T, b *bed) {
-	j := gang("done", 4, 4)
-	flag := filepath.Join(b.dir, "done")
-	j.script = "while sleep 0.1; do if [ -e " + flag + " ]; then exit 0; fi; done"
-	b.run(j.hcl())
-	b.untilRunning("done", 4)
-	b.stopAgent()
-	info := b.info("done")
-	info.Constraints = append(info.Constraints, &api.Constraint{LTarget: "${meta.pal_gate}", RTarget: "open", Operand: "="})
-	register(b.t, b.Cluster, info)
-	if err := os.WriteFile(flag, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	b.until("all its members have ended", func() string { return cmp.Diff([]member(nil), b.members("done"), cmpopts.EquateEmpty()) })
-	b.startAgent("nomad-pal")
-	b.until("the job is stopped", func() string {
-		if info := b.info("done"); *info.Status != "dead" || !*info.Stop {
-			return *info.Status
-		}
-		return ""
-	})
-	b.holds("nothing of it runs again", func() string {
-		as, _, err := b.API().Jobs().Allocations("done", true, nil)
-		if err != nil {
-			return err.Error()
-		}
-		if len(as) != 4 {
-			return fmt.Sprintf("%d allocations", len(as))
-		}
-		return ""
-	})
-	b.purge("done")
 }
 
 // gate reports the job's gate, "" if it has none.
@@ -290,107 +187,4 @@ func (b *bed) untilDeployed(id string) {
 		}
 		return ""
 	})
-}
-
-// Somebody registers a job without a gate that takes a GPU which the placer has
-// chosen for a gang. No gang stays half placed, and none holds GPUs while it
-// waits.
-func testBypass(t *testing.T, b *bed) {
-	b.fill("full", 4)
-	native := gang("native", 1, 1)
-	job := b.parse(native.hcl())
-	register(b.t, b.Cluster, job)
-	b.run(gang("whole", 4, 4).hcl())
-	b.purge("full") // now "native" and "whole" compete for the GPUs; either may win
-	winner, loser := "", ""
-	b.until("all or nothing", func() string {
-		n, w := b.gpusOf("native"), b.gpusOf("whole")
-		switch {
-		case len(n) == 1 && len(w) == 0 && inQueue(b.explain("whole").State):
-			winner, loser = "native", "whole"
-		case len(n) == 0 && len(w) == 16:
-			winner, loser = "whole", "native"
-		default:
-			return fmt.Sprintf("native on %v, whole on %v", n, w)
-		}
-		return ""
-	})
-	t.Logf("%s won", winner)
-	if winner == "native" {
-		b.holds("the gang holds nothing", func() string {
-			if e := b.explain("whole"); inQueue(e.State) && len(b.gpusOf("whole")) > 0 {
-				return fmt.Sprint(b.gpusOf("whole"))
-			}
-			return ""
-		})
-	}
-	b.purge(winner)
-	b.untilGPUs(loser, map[string]int{"native": 1, "whole": 16}[loser])
-	b.purge(loser)
-}
-
-// An unhealthy GPU is not chosen; the other GPUs of its node are.
-func testUnhealthy(t *testing.T, b *bed) {
-	b.inventory(1, placerScores[1], map[int]bool{0: true})
-	b.untilUnhealthy(1)
-	b.run(gang("most", 15, 1).hcl())
-	if got := b.untilGPUs("most", 15); slices.Contains(got, gpu(1, 0)) {
-		t.Errorf("the unhealthy GPU was chosen: %v", got)
-	}
-	b.run(gang("last", 1, 1).hcl())
-	b.until("no GPU is left", func() string {
-		if e := b.explain("last"); !strings.Contains(e.Reason, "1 unhealthy") {
-			return e.Reason
-		}
-		return ""
-	})
-	b.inventory(1, placerScores[1], nil)
-	same(t, "healthy again", []string{gpu(1, 0)}, b.untilGPUs("last", 1))
-	b.purge("most", "last")
-}
-
-// A waiting gang starts on a node when an operator ends the node's maintenance.
-func testEligibleAgain(t *testing.T, b *bed) {
-	nodes, _, err := b.API().Nodes().List(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	eligible := func(yes bool) {
-		if _, err := b.API().Nodes().ToggleEligibility(nodes[0].ID, yes, nil); err != nil {
-			t.Fatal(err)
-		}
-	}
-	eligible(false)
-	b.run(gang("whole", 4, 4).hcl())
-	b.untilWaits("whole")
-	eligible(true)
-	b.untilGPUs("whole", 16)
-	b.purge("whole")
-}
-
-func testEditedWhileWaiting(t *testing.T, b *bed) {
-	b.fill("first", 4)
-	b.run(gang("edited", 4, 4).hcl())
-	b.untilWaits("edited")
-	b.run(gang("edited", 1, 3).hcl())
-	b.purge("first")
-	b.untilGPUs("edited", 3)
-	b.holds("as it was edited", func() string {
-		if g := b.gpusOf("edited"); len(g) != 3 {
-			return fmt.Sprint(g)
-		}
-		return ""
-	})
-	b.purge("edited")
-}
-
-// The author of a running gang makes it larger. The gang is placed again as a
-// whole; until it fits, it keeps running as before.
-func testGrows(t *testing.T, b *bed) {
-	b.runs(gang("grower", 1, 2), 2)
-	got := b.runs(gang("grower", 3, 2), 6)
-	b.untilExplained("grower", got)
-	b.run(gang("grower", 9, 2).hcl())
-	b.holds("the old size runs on", func() string { return cmp.Diff(got, b.gpusOf("grower")) })
-	b.purge("grower")
 }

@@ -53,15 +53,8 @@ func TestPlacerModels(t *testing.T) {
 	t.Parallel()
 	b := newBedOf(t, mixedCluster(), cluster.Options{})
 	b.tell([]scene{
-		{"a model by name", "", testNamedModel},
 		{"memory at least", "", testMemory},
 		{"MIG instances", "", testMIG},
-		{"MIG by constraint", "", testMIGByConstraint},
-		{"no model has room", "", testNoModelHasRoom},
-	})
-	b.tellLong([]scene{
-		{"any model", "", testAnyModel},
-		{"an affinity", "", testAffinity},
 	})
 }
 
@@ -70,34 +63,6 @@ func asks(id string, count, gpus int, device, wants string) job {
 	j := gang(id, count, gpus)
 	j.groups[0].device, j.groups[0].wants = device, wants
 	return j
-}
-
-// A job that names a model gets the model's best GPU: classes are relative to
-// the model.
-func testNamedModel(t *testing.T, b *bed) {
-	b.run(asks("named", 1, 1, "nvidia/gpu/"+modelA100, "").hcl())
-	same(t, "the best A100", []string{"GPU-a-1"}, b.untilGPUs("named", 1))
-	b.run(asks("four", 4, 1, "nvidia/gpu/"+modelH200, "").hcl())
-	same(t, "all of the other model", []string{"GPU-h-0", "GPU-h-1", "GPU-h-2", "GPU-h-3"}, b.untilGPUs("four", 4))
-	b.purge("named", "four")
-}
-
-// A job that names no model runs on one model, and never on MIG instances if
-// whole GPUs could serve it.
-func testAnyModel(t *testing.T, b *bed) {
-	first := b.runs(asks("open", 4, 1, "nvidia/gpu", ""), 4)
-	second := b.runs(asks("open2", 1, 4, "gpu", ""), 4)
-	for _, ids := range [][]string{first, second} {
-		if ids[0][:5] != ids[3][:5] || strings.HasPrefix(ids[0], "MIG") {
-			t.Errorf("a gang on %v", ids)
-		}
-	}
-	b.run(asks("open3", 1, 1, "nvidia/gpu", "").hcl())
-	same(t, "the last whole GPU", []string{"GPU-m-0"}, b.untilGPUs("open3", 1))
-	b.run(asks("open4", 1, 1, "nvidia/gpu", "").hcl())
-	b.untilWaits("open4")
-	b.waitsOn("open4")
-	b.purge("open", "open2", "open3", "open4")
 }
 
 // The placer understands a device constraint with a unit as Nomad does.
@@ -109,24 +74,6 @@ func testMemory(t *testing.T, b *bed) {
 	b.untilWaits("larger")
 	b.waitsOn("larger")
 	b.purge("large", "larger")
-}
-
-// An affinity decides between models while the preferred one is free, and
-// prevents no job from running.
-func testAffinity(t *testing.T, b *bed) {
-	for _, model := range []string{modelH200, modelA100} {
-		wants := fmt.Sprintf("affinity {\n  attribute = \"${device.model}\"\n  value = %q\n  weight = 50\n}\n", model)
-		first := model[7:8] // H or A
-		b.run(asks("liked", 1, 4, "nvidia/gpu", wants).hcl())
-		if got := b.untilGPUs("liked", 4); !strings.EqualFold(got[0][4:5], first) {
-			t.Errorf("the job prefers %s and runs on %v", model, got)
-		}
-		b.run(asks("second", 1, 4, "nvidia/gpu", wants).hcl())
-		if got := b.untilGPUs("second", 4); strings.EqualFold(got[0][4:5], first) {
-			t.Errorf("both on %v", got)
-		}
-		b.purge("liked", "second")
-	}
 }
 
 // A job that names MIG instances is pinned to them. No instance is given twice.
@@ -141,29 +88,4 @@ func testMIG(t *testing.T, b *bed) {
 	b.run(asks("none", 1, 1, "nvidia/gpu/"+sliceA100, "").hcl())
 	b.untilWaits("none")
 	b.purge("sliced", "rest", "none")
-}
-
-// A job that can only mean MIG instances need not name the device.
-func testMIGByConstraint(t *testing.T, b *bed) {
-	b.run(asks("small", 2, 1, "nvidia/gpu", "constraint {\n  attribute = \"${device.attr.mig_profile}\"\n  value = \"1g.5gb\"\n}\n").hcl())
-	for _, id := range b.untilGPUs("small", 2) {
-		if !strings.HasPrefix(id, "MIG-") {
-			t.Errorf("it runs on %s", id)
-		}
-	}
-	b.purge("small")
-}
-
-// A gang runs on one model. If it is larger than every model, explain says so.
-func testNoModelHasRoom(t *testing.T, b *bed) {
-	b.run(asks("mixed", 8, 1, "nvidia/gpu", "").hcl())
-	b.until("explain says why the gang waits", func() string {
-		if e := b.explain("mixed"); e.State != "unschedulable" || e.Reason == "" {
-			return e.State + ": " + e.Reason
-		}
-		return ""
-	})
-	t.Log(b.explain("mixed").Reason)
-	b.waitsOn("mixed")
-	b.purge("mixed")
 }

@@ -12,7 +12,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"testing"
 	"time"
 )
 
@@ -49,16 +48,6 @@ func replaceBetween(page, from, to, text string) (string, error) {
 		return "", fmt.Errorf("the page lacks the lines %q and %q", strings.TrimSpace(from), strings.TrimSpace(to))
 	}
 	return before + from + text + to + after, nil
-}
-
-func TestReplaceBetween(t *testing.T) {
-	t.Parallel()
-	if got, err := replaceBetween("a<b>c", "<", ">", "x"); got != "a<x>c" || err != nil {
-		t.Errorf("%q, %v", got, err)
-	}
-	if _, err := replaceBetween("a<bc", "<", ">", "x"); err == nil {
-		t.Error("no error without an end")
-	}
 }
 
 // summary is the part of the page that a run writes.

@@ -22,8 +22,6 @@ func TestPlacerShares(t *testing.T) {
 	})
 	b.tell([]scene{
 		{"neighbours", "", testNeighbours},
-		{"all parts are taken", "", testAllPartsTaken},
-		{"no neighbours", "", testNoNeighbours},
 	})
 	b.tellLong([]scene{
 		{"a fault takes all parts", "", testFaultOfParts},
@@ -31,58 +29,6 @@ func TestPlacerShares(t *testing.T) {
 }
 
 var sharedScores = [][]float64{{1, 1, 1}}
-
-// A GPU has two parts, and the table of neighbours was measured on its model: one part stays free
-// beside a bad neighbour.
-func TestPlacerRefusesBadNeighbours(t *testing.T) {
-	t.Parallel()
-	v100 := strings.ReplaceAll(inventoryOf(0, []float64{1}, nil), "NVIDIA H200", "Tesla V100-SXM2-16GB")
-	b := newBedOf(t, []string{v100}, cluster.Options{}, func(c *cluster.Client) { c.PluginHCL += "\nsharing {\n  replicas = 2\n}\n" })
-	b.tell([]scene{
-		{"until it ends", "", testRefused},
-	})
-	b.tellLong([]scene{
-		{"until it is overdue", "queue {\n  max_wait = \"3s\"\n}\n", testRefusedUntilOverdue},
-		{"not at all", "queue {\n  refuse_bad_neighbours = false\n}\n", testRefusingNobody},
-	})
-}
-
-const badNeighbour, calm = "1 is free, but the jobs that share these GPUs would lose more work than this job would do (refuse_bad_neighbours)", `pal_class = "D"`
-
-const heavy = `pal_class = "A"`
-
-// A job whose only neighbour would be a bad one waits until that one ends. All commands say so, and
-// jobs that are better neighbours overtake it.
-func testRefused(t *testing.T, b *bed) {
-	b.runs(part("there", heavy, 1), 1)
-	if out, _ := b.palJob("plan", part("next", heavy, 1).hcl()); !strings.Contains(out, "next would wait: needs 1 GPU; "+badNeighbour) {
-		t.Errorf("plan: %s", out)
-	}
-	b.run(part("next", heavy, 1).hcl())
-	b.untilWaits("next", badNeighbour)
-	b.says("queue", "next", badNeighbour)
-	b.says("explain -verbose next", "There is enough room for this job when default/there has ended", "or with any neighbours once the job is overdue")
-	b.runs(part("calm", calm, 1), 1)
-	b.purge("there")
-	b.untilGPUs("next", 1)
-	b.purge("next", "calm")
-}
-
-// Once a job is overdue, it starts beside any neighbour.
-func testRefusedUntilOverdue(_ *testing.T, b *bed) {
-	b.runs(part("there", heavy, 1), 1)
-	b.run(part("late", heavy, 1).hcl())
-	b.untilGPUs("late", 1)
-	b.untilNeighbour("late", gpu(0, 0), "A", "163 %", "163 %")
-	b.purge("there", "late")
-}
-
-// With refuse_bad_neighbours = false, a job starts beside a bad neighbour at once.
-func testRefusingNobody(_ *testing.T, b *bed) {
-	b.runs(part("there", heavy, 1), 1)
-	b.runs(part("next", heavy, 1), 1)
-	b.purge("there", "next")
-}
 
 // part is a job whose members request one part each.
 func part(id, meta string, members int) job {
@@ -152,43 +98,6 @@ func (b *bed) untilNeighbour(id, gpu, class, costs, costsThem string) {
 		}
 		return ""
 	})
-}
-
-// A job waits for a part, and gets the first one that becomes free.
-func testAllPartsTaken(t *testing.T, b *bed) {
-	parts := map[string][]string{}
-	for _, id := range []string{"first", "second", "third"} {
-		parts[id] = b.runs(part(id, "", 2), 2)
-	}
-	b.run(part("next", "", 1).hcl())
-	b.untilWaits("next", "6 allocated")
-	b.says("queue", "next", "needs 1 GPU")
-	b.untilSays("status", "7: 6 allocated, 1 free; 6 of these are parts of 2 GPUs")
-	b.says("gpus", gpu(0, 0)+"::0", gpu(0, 1)+"::2", "default/third")
-	b.purge("second")
-	if got := b.untilGPUs("next", 1); !slices.Contains(parts["second"], got[0]) {
-		t.Errorf("it runs on %v, want one of %v", got, parts["second"])
-	}
-	b.purge("first", "third", "next")
-}
-
-// A job that wants no neighbours gets an idle GPU or waits for one, and keeps it to itself.
-func testNoNeighbours(t *testing.T, b *bed) {
-	const none, refuse = `pal_neighbours = "none"`, "do not accept each other as neighbours"
-	alone := b.gpuOfPart(part("alone", none, 1))
-	other := b.gpuOfPart(part("other", "", 1))
-	if other == alone {
-		t.Errorf("another job shares %s with a job that wants no neighbours", alone)
-	}
-	b.run(part("shy", none, 1).hcl())
-	b.untilWaits("shy", refuse)
-	b.purge("other")
-	same(t, "the idle GPU", other, gpuOfID(b.untilGPUs("shy", 1)[0]))
-	b.run(part("late", "", 1).hcl())
-	b.untilWaits("late", refuse)
-	b.purge("alone")
-	same(t, "the GPU that is idle now", alone, gpuOfID(b.untilGPUs("late", 1)[0]))
-	b.purge("shy", "late")
 }
 
 // A fault makes all parts of a GPU unhealthy: jobs there keep running, and none starts there. In

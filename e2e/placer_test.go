@@ -23,18 +23,12 @@ func TestPlacer(t *testing.T) {
 	b.tell([]scene{
 		{"single GPU", "", testSingle},
 		{"run watches", "", testRunWatches},
-		{"gang in one node", "", testOneNode},
-		{"gang across nodes", "", testAcrossNodes},
-		{"waits and holds nothing", "", testWaits},
 		{"run again", "", testRunAgain},
-		{"bad input", "", testBadInput},
-		{"plan", "", testPlan},
 		{"release", "", testRelease},
+		{"elastic", "queue {\n  restart_cost = \"1s\"\n}\n", testElastic},
 	})
 	b.tellLong([]scene{
-		{"several groups", "", testSeveralGroups},
-		{"stopped while waiting", "", testStoppedWhileWaiting},
-		{"two want the same", "", testTwoWantTheSame},
+		{"tried once more as explain says", "", testTriedOnceMore},
 	})
 	b.killed(testKilled)
 }
@@ -84,44 +78,6 @@ func testRunWatches(t *testing.T, b *bed) {
 	b.purge("watched")
 }
 
-func testOneNode(t *testing.T, b *bed) {
-	b.run(gang("node", 1, 4).hcl())
-	same(t, "all of the best node", []string{gpu(1, 0), gpu(1, 1), gpu(1, 2), gpu(1, 3)}, b.untilGPUs("node", 4))
-	b.purge("node")
-}
-
-// Six members do not fit on one node. The gang gets no outlier (GPU-0-3 and
-// GPU-3-2), although it needs other GPUs of their nodes.
-func testAcrossNodes(t *testing.T, b *bed) {
-	got := b.runs(gang("across", 14, 1), 14)
-	if slices.Contains(got, gpu(0, 3)) || slices.Contains(got, gpu(3, 2)) {
-		t.Fatalf("an outlier is in the gang: %v", got)
-	}
-	b.untilExplained("across", got)
-	b.says("explain -verbose across", "L×V matrix", "Chosen GPUs", "packed")
-	b.purge("across")
-}
-
-func testSeveralGroups(t *testing.T, b *bed) {
-	j := job{id: "groups", groups: []group{{name: "actors", count: 2, gpus: 1}, {name: "learner", count: 1, gpus: 2}}}
-	got := b.runs(j, 4)
-	b.untilExplained("groups", got)
-	same(t, "all in the best node", []string{gpu(1, 0), gpu(1, 1), gpu(1, 2), gpu(1, 3)}, got)
-	b.purge("groups")
-}
-
-// A gang that is larger than the free GPUs holds none of them, and starts when
-// GPUs become free.
-func testWaits(t *testing.T, b *bed) {
-	b.fill("first", 3)
-	b.run(gang("second", 2, 4).hcl())
-	b.untilWaits("second", "8 GPUs")
-	b.waitsOn("second")
-	b.purge("first")
-	b.untilGPUs("second", 8)
-	b.purge("second")
-}
-
 // Running the same file again adds the gate to a placed job. No member
 // restarts.
 func testRunAgain(t *testing.T, b *bed) {
@@ -150,64 +106,6 @@ func testRunAgain(t *testing.T, b *bed) {
 	})
 	b.untilState("again", "running")
 	b.purge("again")
-}
-
-func testStoppedWhileWaiting(t *testing.T, b *bed) {
-	b.fill("blocker", 4)
-	b.run(gang("quitter", 1, 1).hcl())
-	b.run(gang("patient", 1, 1).hcl())
-	b.untilSays("queue", "quitter")
-	b.untilSays("queue", "patient")
-	b.deregister("quitter", false)
-	b.purge("blocker")
-	b.untilGPUs("patient", 1)
-	b.waitsOn("quitter")
-	b.purge("patient", "quitter")
-}
-
-// Two gangs each need 3 of the same 4 nodes: one runs complete, the other holds
-// no GPU.
-func testTwoWantTheSame(t *testing.T, b *bed) {
-	b.run(gang("left", 3, 4).hcl())
-	b.run(gang("right", 3, 4).hcl())
-	b.untilGPUs("left", 12)
-	b.waitsOn("right")
-	b.purge("left")
-	b.untilGPUs("right", 12)
-	b.purge("right")
-}
-
-func testBadInput(t *testing.T, b *bed) {
-	bad := gang("bad-class", 1, 1)
-	bad.meta = `pal_class = "Z"`
-	out, code := b.palJob("run", bad.hcl(), "-detach")
-	if code == 0 || !strings.Contains(out, `pal_class = "Z"`) {
-		t.Errorf("run of a bad class: exit code %d: %s", code, out)
-	}
-	b.run(gang("too-large", 5, 4).hcl())
-	b.until("too large for the cluster", func() string {
-		if e := b.explain("too-large"); !strings.Contains(e.Reason, "needs 20 GPUs; the cluster has 16") {
-			return e.Reason
-		}
-		return ""
-	})
-	// The unschedulable job holds up no other.
-	b.runs(gang("small", 1, 1), 1)
-	b.purge("too-large", "small")
-}
-
-func testPlan(t *testing.T, b *bed) {
-	out, code := b.palJob("plan", gang("planned", 1, 2).hcl())
-	if code != 1 || !strings.Contains(out, "would start now") || !strings.Contains(out, "node-1:0") {
-		t.Errorf("plan of a job that fits: exit code %d: %s", code, out)
-	}
-	out, code = b.palJob("plan", gang("planned", 5, 4).hcl())
-	if code != 2 || !strings.Contains(out, "needs 20 GPUs") {
-		t.Errorf("plan of a job that never fits: exit code %d: %s", code, out)
-	}
-	if jobs, _, err := b.API().Jobs().List(nil); err != nil || slices.ContainsFunc(jobs, func(j *jobStub) bool { return j.ID == "planned" }) {
-		t.Errorf("plan registered the job: %v", err)
-	}
 }
 
 // A waiting gang is released: all its members start when they fit. Then the job is as its author

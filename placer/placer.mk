@@ -40,11 +40,6 @@ chaos: build nomad fault-points ## Run 1,000 jobs on a real cluster under random
 	PLACER_CHAOS_JOBS=$${PLACER_CHAOS_JOBS:-1000} E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) \
 		go test -count=1 -timeout 120m -v -run TestPlacerChaos ./e2e
 
-.PHONY: chaos-authors
-chaos-authors: build nomad fault-points ## Change forty jobs several times a second, as their authors, on a real cluster under faults (a quarter of an hour)
-	PLACER_AUTHORS_SECONDS=$${PLACER_AUTHORS_SECONDS:-300} E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) \
-		go test -count=1 -timeout 120m -v -run TestPlacerAuthors ./e2e
-
 .PHONY: partitions
 partitions: build nomad shifted-clock ## Run 500 jobs on a real cluster whose hosts are cut off from each other, with 200 faults in all; writes docs/results/README.md; logs are in build/partitions (half an hour, as root)
 	@mkdir -p build/partitions

@@ -66,14 +66,17 @@ func TestEndNotKnown(t *testing.T) {
 }
 
 // One run is enough to predict the next run of the same name: explain shows how long it took, and
-// how uncertain the end is.
+// how uncertain the end is, also by a placer that started since.
 func TestEndAfterOneRun(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		w.AddNodes(1, 1)
-		w.StartPlacer()
+		p := w.StartPlacer()
 		g := bed.Gang{Name: "again", GPUs: 1, Runs: 3 * time.Minute}
 		w.Submit(g)
 		w.ExpectFinished("again", 5*time.Minute)
+		w.RunFor(time.Minute)
+		p.Kill()
+		w.StartPlacer()
 		if err := w.Rerun(nomadtest.Key{Namespace: "default", ID: "again"}); err != nil {
 			w.T.Fatal(err)
 		}
