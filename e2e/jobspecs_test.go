@@ -12,8 +12,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -25,68 +23,32 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// jobspecStories test what each file of jobspecs/ promises.
+// jobspecStories test what those files of jobspecs/ promise that make docker does not run.
 var jobspecStories = map[string]func(*testing.T, *bed, *api.Job){
-	"array":          testArrayFile,
-	"dispatch":       testDispatchFile,
-	"inference":      testInferenceFile,
-	"measure":        nil, // see TestGPUsThatTasksHoldAreNotMeasured
-	"mig":            testToTheEnd,
-	"mpi":            testRanksFile,
-	"native-class":   testToTheEnd,
-	"nomad-pal":      nil, // see TestWorkloadIdentity
-	"notebook":       testNotebookFile,
-	"nvidia-mps":     testMPSFile,
-	"periodic":       testPeriodicFile,
-	"pipeline":       testPipelineFile,
-	"ranks":          testRanksFile,
-	"raw-exec":       testToTheEnd,
-	"several-groups": testSeveralGroupsFile,
-	"single-gpu":     testToTheEnd,
-	"torchrun":       testRanksFile,
-
+	"nvidia-mps":       testMPSFile,
+	"raw-exec":         testToTheEnd,
 	"shared-batch":     testPartToTheEnd,
 	"shared-inference": testSharedInferenceFile,
 	"shared-notebook":  testSharedNotebookFile,
 }
 
-// TestJobspecs runs the jobs that people copy, all at once on one cluster. Only
-// the driver differs: this machine need not have docker.
+// TestJobspecs runs them at once on one cluster. Only the driver differs: this machine need not have docker.
 func TestJobspecs(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob("../jobspecs/*.nomad.hcl")
-	if err != nil || len(files) != len(jobspecStories) {
-		t.Fatalf("%d jobspecs, %d stories: %v", len(files), len(jobspecStories), err)
-	}
-	var inventories []string
-	for n := range 4 {
-		inventories = append(inventories, inventoryOf(n, slices.Repeat([]float64{1}, 16), nil))
-	}
-	inventories[0] += "gpu \"GPU-L4\" {\n  model = \"NVIDIA L4\"\n  memory_mib = 23034\n}\n"
-	inventories[0] += "gpu \"MIG-0\" {\n  model = \"NVIDIA A100-SXM4-40GB\"\n  mig_profile = \"1g.5gb\"\n}\n"
+	inventory := inventoryOf(0, []float64{1, 1, 1, 1}, nil) + "gpu \"GPU-L4\" {\n  model = \"NVIDIA L4\"\n  memory_mib = 23034\n}\n"
 	shared := t.TempDir()
-	b := newBedOf(t, inventories, cluster.Options{}, func(c *cluster.Client) {
+	b := newBedOf(t, []string{inventory}, cluster.Options{}, func(c *cluster.Client) {
 		c.CPUMHz, c.MemoryMB = 1_000_000, 4_000_000
-		c.Profile = calibrated
 		c.PluginHCL = "sharing {\n  replicas = 4\n  gpus = [\"NVIDIA L4\"]\n}\n"
 		c.HCL = sharedVolume(shared)
 	})
-	b.config = b.nomadBlock()
 	b.startAgent("nomad-pal")
-	for _, file := range files {
-		name := strings.TrimSuffix(filepath.Base(file), ".nomad.hcl")
-		story, told := jobspecStories[name]
-		if !told {
-			t.Errorf("%s has no story", file)
-		}
-		if story == nil {
-			continue
-		}
+	for name, story := range jobspecStories {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			sub := *b
 			sub.t = t
-			job := jobspecFile(t, file, shared)
+			job := jobspecFile(t, "../jobspecs/"+name+".nomad.hcl", shared)
 			t.Cleanup(func() {
 				if t.Failed() {
 					sub.logAllocs(name)
@@ -191,27 +153,6 @@ func testSharedNotebookFile(t *testing.T, b *bed, job *api.Job) {
 	stop(t, b.Cluster, *job.ID)
 }
 
-// explain -verbose prints the notebook's address once it runs, and the notebook answers
-// there.
-func testNotebookFile(t *testing.T, b *bed, job *api.Job) {
-	register(t, b.Cluster, job)
-	b.untilGPUs(*job.ID, 1)
-	address := regexp.MustCompile(`notebook\[0\] +http +(\S+)`)
-	b.until("the notebook answers at the address that explain prints", func() string {
-		out, _ := b.pal("explain", "-verbose", *job.ID)
-		found := address.FindStringSubmatch(out)
-		if found == nil {
-			return out
-		}
-		status, body, err := cluster.Request(t.Context(), http.DefaultClient, http.MethodGet, "http://"+found[1]+"/lab", "", "")
-		if err != nil || status != http.StatusOK || body != "a notebook" {
-			return fmt.Sprintf("%d %s: %v", status, body, err)
-		}
-		return ""
-	})
-	b.purge(*job.ID)
-}
-
 // A daemon runs on each client, here a program that only sleeps. The daemon's pipe directory exists.
 func testMPSFile(t *testing.T, b *bed, job *api.Job) {
 	job.Constraints = nil // the clients do not have the meta
@@ -229,108 +170,6 @@ func testMPSFile(t *testing.T, b *bed, job *api.Job) {
 func testToTheEnd(t *testing.T, b *bed, job *api.Job) {
 	register(t, b.Cluster, job)
 	b.untilComplete(*job.ID, size(job))
-}
-
-// One rank fails. The whole gang starts again, and its ranks meet at the new rank
-// 0.
-func testRanksFile(t *testing.T, b *bed, job *api.Job) {
-	register(t, b.Cluster, job)
-	b.untilComplete(*job.ID, size(job))
-	stubs, _, err := b.API().Jobs().Allocations(*job.ID, true, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(stubs) < 2*size(job) {
-		t.Errorf("there are %d allocations, so no second run", len(stubs))
-	}
-}
-
-func testSeveralGroupsFile(t *testing.T, b *bed, job *api.Job) {
-	register(t, b.Cluster, job)
-	racks := map[string]bool{}
-	for _, a := range b.untilComplete(*job.ID, size(job)) {
-		node, _, err := b.API().Nodes().Info(a.NodeID, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		racks[node.Meta["rack"]] = true
-	}
-	same(t, "racks", 1, len(racks))
-}
-
-func testArrayFile(t *testing.T, b *bed, job *api.Job) {
-	register(t, b.Cluster, job)
-	for seed := range 3 {
-		b.untilComplete(b.dispatchMeta(*job.ID, map[string]string{"seed": fmt.Sprint(seed)}), 1)
-	}
-}
-
-func testDispatchFile(t *testing.T, b *bed, job *api.Job) {
-	register(t, b.Cluster, job)
-	b.untilComplete(b.dispatchMeta(*job.ID, map[string]string{"dataset": "s3://data/2026-11"}), 1)
-	if _, _, err := b.API().Jobs().Dispatch(*job.ID, nil, nil, "", nil); err == nil {
-		t.Error("Nomad dispatched the job without a data set")
-	}
-}
-
-func (b *bed) dispatchMeta(parent string, meta map[string]string) string {
-	b.t.Helper()
-	r, _, err := b.API().Jobs().Dispatch(parent, meta, nil, "", nil)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	return r.DispatchedJobID
-}
-
-func testPeriodicFile(t *testing.T, b *bed, job *api.Job) {
-	register(t, b.Cluster, job)
-	if _, _, err := b.API().Jobs().PeriodicForce(*job.ID, nil); err != nil {
-		t.Fatal(err)
-	}
-	var child string
-	b.until("the child is there", func() string {
-		jobs, _, err := b.API().Jobs().PrefixList(*job.ID + api.JobPeriodicLaunchSuffix)
-		if err != nil || len(jobs) == 0 {
-			return fmt.Sprintf("%d children: %v", len(jobs), err)
-		}
-		child = jobs[0].ID
-		return ""
-	})
-	b.untilComplete(child, size(job))
-}
-
-// The pipeline waits for the two jobs that it depends on.
-func testPipelineFile(t *testing.T, b *bed, job *api.Job) {
-	register(t, b.Cluster, job)
-	before := gang("train", 1, 1)
-	before.script = "exec sleep 1"
-	b.untilWaits(*job.ID, "prepare")
-	b.run(before.hcl())
-	b.untilComplete("train", 1)
-	b.waitsOn(*job.ID)
-	prepare := b.parse(before.hcl())
-	prepare.ID, prepare.Name, prepare.TaskGroups[0].Tasks[0].Resources.Devices = new("prepare"), nil, nil
-	register(t, b.Cluster, prepare)
-	b.untilComplete(*job.ID, size(job))
-}
-
-// A new version starts as a canary. After its promotion the others follow.
-func testInferenceFile(t *testing.T, b *bed, job *api.Job) {
-	register(t, b.Cluster, job)
-	b.untilGPUs(*job.ID, size(job))
-	b.untilServed(*job.ID, "Qwen/Qwen3-8B", size(job))
-	b.untilDeployed(*job.ID)
-	job.TaskGroups[0].Tasks[0].Config["args"].([]any)[1] = "Qwen/Qwen3-14B"
-	register(t, b.Cluster, job)
-	b.untilServed(*job.ID, "Qwen/Qwen3-14B", size(job))
-	d, _, err := b.API().Jobs().LatestDeployment(*job.ID, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if g := d.TaskGroups["serve"]; len(g.PlacedCanaries) != 1 || !g.Promoted {
-		t.Errorf("canaries %v, promoted: %v", g.PlacedCanaries, g.Promoted)
-	}
-	b.purge(*job.ID)
 }
 
 // untilServed waits until n instances are registered and all serve the model.

@@ -4,12 +4,9 @@
 package cluster_test
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/hashicorp/nomad/api"
@@ -17,33 +14,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 	"github.com/nomad-pal/nomad-pal/e2e/cluster/clustertest"
 )
-
-func TestClientsAreReadyWithWhatTheyWereGiven(t *testing.T) {
-	t.Parallel()
-	c := clustertest.Start(t, cluster.Options{Clients: []cluster.Client{
-		{},
-		{Name: "gpu-box", Datacenter: "dc7", NodePool: "gpus", NodeClass: "big", Meta: map[string]string{"rack": "r1"}},
-	}})
-	nodes, _, err := c.API().Nodes().List(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := map[string]string{}
-	for _, n := range nodes {
-		full, _, err := c.API().Nodes().Info(n.ID, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got[n.Name] = fmt.Sprintf("%s %s %s class=%q rack=%q", n.Status, n.Datacenter, n.NodePool, n.NodeClass, full.Meta["rack"])
-	}
-	want := map[string]string{
-		"c00":     `ready dc1 default class="" rack=""`,
-		"gpu-box": `ready dc7 gpus class="big" rack="r1"`,
-	}
-	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("nodes are %v, want %v", got, want)
-	}
-}
 
 // sleeper is a batch job of raw_exec tasks that run until they are stopped.
 func sleeper(id string, count int) *api.Job {
@@ -85,38 +55,6 @@ func TestCloseLeavesNothing(t *testing.T) {
 	mustRun(t, c, bare("left-bare", 1), 1)
 	if n := len(sleepers(t, c.Dir)); n != 3 {
 		t.Fatalf("%d tasks run, want 3: otherwise the test proves nothing", n)
-	}
-	if err := c.Close(); err != nil {
-		t.Fatal(err)
-	}
-	assertNothingLeft(t, c.Dir)
-}
-
-// If somebody killed the guard, Close starts another one.
-func TestCloseWithoutItsGuard(t *testing.T) {
-	t.Parallel()
-	c := clustertest.Start(t, cluster.Options{})
-	procs, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
-	killed := 0
-	for _, p := range procs {
-		args, _ := os.ReadFile(p)
-		if !strings.Contains(string(args), "\x00nomad-pal-cluster-guard\x00"+c.Dir+"\x00") {
-			continue
-		}
-		pid, err := strconv.Atoi(strings.Split(p, "/")[2])
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-		killed++
-	}
-	if killed != 1 {
-		t.Fatalf("%d guards", killed)
 	}
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
