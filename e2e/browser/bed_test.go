@@ -189,3 +189,7 @@ func until(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	patience.Eventually(t, what, done)
 }
+
+func gpuID(n, k int) string {
+	return fmt.Sprintf("GPU-%05x-%d-4a1c-9e77-c0ffee%06x", n, k, n*gpusPerNode+k)
+}

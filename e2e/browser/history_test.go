@@ -6,14 +6,30 @@ package browser
 import (
 	"testing"
 	"time"
+
+	"github.com/nomad-pal/nomad-pal/placer/accounting"
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 )
 
 // The page lists the last runs. "Show more" lists four times as many each time, until it has listed
 // all.
 func TestMoreRuns(t *testing.T) {
 	browser := chromium(t)
-	runs := inventedMonth(time.Now())
-	w := startWith(t, 16, nil, func(file string) { kept(t, file, runs) })
+	w := startWith(t, 1, nil, func(file string) {
+		db, _, err := accounting.Open(t.Context(), file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		var b accounting.Batch
+		for n := range 210 {
+			at := time.Now().Add(-time.Duration(n+1) * time.Hour)
+			b.Runs = append(b.Runs, palapi.Run{Namespace: "default", Job: "llama-eval", Family: "llama-eval", GPUs: 8, MemberGPUs: 8, Submitted: at, Started: at, Whole: at, Ended: at.Add(time.Hour), State: palapi.RunComplete})
+		}
+		if err := db.Write(t.Context(), b); err != nil {
+			t.Fatal(err)
+		}
+	})
 	p := open(t, browser, w.url, "#/usage?span=30d")
 	p.shows("These are the last 50.")
 	rows := `[...document.querySelectorAll("main table")].at(-1).querySelectorAll("tbody tr").length`

@@ -6,7 +6,6 @@ package browser
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"maps"
 	"math"
@@ -16,81 +15,19 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 
-	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
-	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
-
-// shown are the pages that make page-images takes pictures of, by name, each with a text that must
-// be on it at every screen width.
-var shown = []struct{ name, route, text string }{
-	{"overview", "#/", "Who waits, and why"},
-	{"gpus", "#/gpus", "Racks"},
-	{"rack", "#/rack/dc1/rack-000", "Rack rack-000"},
-	{"node", "#/node/gpu-00002", "Who had which GPU"},
-	{"jobs", "#/jobs", "llama-sft"},
-	{"job", "#/job/default/llama-sft", "Locality × variability"},
-	{"job-waits", "#/job/default/pretrain-wide", "Who holds the GPUs"},
-	{"timeline", "#/timeline", "One line for each GPU"},
-	{"failures", "#/failures", "XID 79"},
-	{"history", "#/history", "What nomad-pal did"},
-	{"usage", "#/usage", "GPU hours saved"},
-	{"tenants", "#/tenants", "its recent GPU hours"},
-}
-
-// TestImages is make page-images: it makes pictures of each page, at three widths, in the light and
-// the dark scheme. The agent and its answers are real, except for the invented month before: see
-// [inventedMonth] and [past].
-func TestImages(t *testing.T) {
-	dir := os.Getenv("PAGE_IMAGES")
-	if dir == "" {
-		t.Skip("skipped: takes pictures (make page-images)")
-	}
-	browser := chromium(t)
-	runs := inventedMonth(time.Now())
-	w := startWith(t, 16, nil, func(file string) { kept(t, file, runs) })
-	from := time.Now()
-	prepared(t, w)
-	past := newPast(t, w, from, runs)
-	front := front(t, w, map[string]func(*http.Request) any{"/v1/history": samplesOf(past.samples()), "/v1/uses": past.uses}, past.show)
-	p := open(t, browser, front, "")
-	for _, scheme := range []string{"light", "dark"} {
-		p.run(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}))
-		for _, width := range []int64{1440, 820, 390} {
-			height := map[int64]int64{1440: 900, 820: 1100, 390: 844}[width]
-			p.run(emulation.SetDeviceMetricsOverride(width, height, 1, width < 600))
-			for _, s := range shown {
-				if only := os.Getenv("PAGE_ONLY"); only != "" && !strings.Contains(","+only+",", ","+s.name+",") {
-					continue
-				}
-				p.goTo("#/nothing")
-				p.shows("There is no such page")
-				p.goTo(s.route)
-				p.shows(s.text)
-				p.waits("nothing is being read", `!/Reading( |…)/.test(document.querySelector("main").innerText)`)
-				p.run(chromedp.Sleep(500 * time.Millisecond)) // charts and map are drawn in frames
-				p.capture(filepath.Join(dir, fmt.Sprintf("%s-%d-%s.webp", s.name, width, scheme)))
-			}
-		}
-	}
-	p.checked()
-}
 
 // capture saves the visible part of the page. WebP needs a fifth of PNG's
 // bytes.
 func (p *tab) capture(file string) {
 	p.t.Helper()
 	shoot := page.CaptureScreenshot().WithFormat(page.CaptureScreenshotFormatWebp).WithQuality(72)
-	if os.Getenv("PAGE_WHOLE") != "" {
-		shoot = shoot.WithCaptureBeyondViewport(true)
-	}
 	var image []byte
 	p.run(chromedp.ActionFunc(func(ctx context.Context) (err error) {
 		image, err = shoot.Do(ctx)
@@ -99,31 +36,6 @@ func (p *tab) capture(file string) {
 	if err := os.WriteFile(file, image, 0o644); err != nil {
 		p.t.Fatal(err)
 	}
-}
-
-// prepared submits jobs of the kinds that run on a real cluster.
-func prepared(t *testing.T, w *world) {
-	t.Helper()
-	gang := func(user, name string, members, gpus int, class, duration string) bed.Gang {
-		g := bed.Gang{Name: name, Members: members, GPUs: gpus, Meta: map[string]string{"pal_class": class, "pal_duration": duration}}
-		if user != "" {
-			g.Meta["pal_user"] = user
-		}
-		return g
-	}
-	w.submit(t, gang("ann", "llama-sft", 4, 8, "A", "9h"), gang("wei", "diffusion-xl", 3, 8, "A", "5h"), gang("bob", "bert-ablation", 2, 4, "B", "2h"),
-		gang("zoe", "whisper-large", 2, 8, "B", "12h"), gang("", "protein-fold", 1, 8, "C", "30h"), gang("bob", "rank-eval", 3, 2, "D", "40m"))
-	broken := gang("wei", "broken-loader", 1, 2, "B", "1h")
-	broken.Runs, broken.Exit = time.Second, 1
-	w.submit(t, broken)
-	until(t, "the gangs run", func() bool {
-		return len(w.nomad.Members(nomadtest.Key{Namespace: "default", ID: "rank-eval"})) == 3
-	})
-	until(t, "a job has failed", func() bool { return strings.Contains(w.get(t, "/v1/events?kind=failed"), "given up") })
-	w.submit(t, gang("wei", "pretrain-wide", 12, 8, "A", "48h"), gang("wei", "gpt-neo-repro", 6, 8, "B", "6h"), gang("zoe", "too-wide", 1, 16, "A", "1h"))
-	until(t, "they wait", func() bool { return strings.Contains(w.get(t, "/v1/queue?stale=true"), "too-wide") })
-	w.nomad.SetHealth(false, "GPU-0000b-3-4a1c-9e77-c0ffee00005b")
-	until(t, "a GPU in use is unhealthy", func() bool { return strings.Contains(w.get(t, "/v1/gpus?trouble=true&stale=true"), "GPU-0000b-3") })
 }
 
 func (w *world) get(t *testing.T, path string) string {
@@ -140,24 +52,15 @@ func (w *world) get(t *testing.T, path string) string {
 	return string(text)
 }
 
-// front is the agent behind a proxy. The proxy answers the paths in answers itself, and changes the
-// agent's other answers with show unless that is nil. The page's files come from the working tree.
-func front(t *testing.T, w *world, answers map[string]func(*http.Request) any, show func(*http.Response) error) string {
+// front is the agent behind a proxy. The proxy answers the paths in answers itself. The page's files
+// come from the working tree.
+func front(t *testing.T, w *world, answers map[string]func(*http.Request) any) string {
 	t.Helper()
 	u, err := url.Parse(w.url)
 	if err != nil {
 		t.Fatal(err)
 	}
-	agent := httputil.NewSingleHostReverseProxy(u)
-	agent.FlushInterval = -1
-	direct := agent.Director
-	agent.Director = func(r *http.Request) {
-		direct(r)
-		if r.Host = u.Host; show != nil {
-			r.Header.Del("Accept-Encoding") // the transport then requests compression itself, and decompresses
-		}
-	}
-	agent.ModifyResponse = show
+	agent := &httputil.ReverseProxy{FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(u) }}
 	mux := http.NewServeMux()
 	mux.Handle("/", agent)
 	mux.Handle("GET /ui/", http.StripPrefix("/ui", http.FileServer(http.Dir(filepath.Join("..", "..", "placer", "agent", "ui")))))

@@ -66,7 +66,7 @@ func TestViewsOfLittleData(t *testing.T) {
 					return answer
 				}
 			}
-			p := open(t, browser, front(t, w, answers, nil), "")
+			p := open(t, browser, front(t, w, answers), "")
 			for _, route := range c.routes {
 				p.goTo("#/nothing")
 				p.shows("There is no such page")

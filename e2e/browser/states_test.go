@@ -122,7 +122,7 @@ func TestStatesOfClusters(t *testing.T) {
 					return map[string]any{"working": false, "since": now.Add(-25 * time.Minute), "agent": "pal-1"}
 				}
 			}
-			p := open(t, browser, front(t, w, answers, nil), "")
+			p := open(t, browser, front(t, w, answers), "")
 			p.run(emulation.SetDeviceMetricsOverride(1440, 900, 1, false))
 			p.drawn()
 			for _, text := range append(c.says, " of 32", "Allocation") {
