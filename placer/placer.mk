@@ -85,8 +85,7 @@ history-bench: ## Measure queries on a history of HISTORY_RUNS runs (default ten
 	HISTORY_REPORT=$(CURDIR)/build/results/history.md go test -count=1 -v -timeout 0 -run 'TestFigures$$' ./placer/accounting
 
 .PHONY: history-check
-history-check: build nomad ## Compare the history with what machines really ran: on the in-memory Nomad a simulated day each with a database that is unavailable, on a full disk (as root), corrupt, or a PostgreSQL that stops (apt-get install postgresql); on a real Nomad for HISTORY_FOR (default 1h)
+history-check: build nomad ## Compare the history with what machines really ran: on the in-memory Nomad a simulated day each with a database that is unavailable, on a full disk (as root), corrupt, or a PostgreSQL that stops (apt-get install postgresql); and on a real Nomad
 	go test -count=1 -timeout 0 -v ./placer/accounting
 	ACCOUNTS_SEEDS=$${ACCOUNTS_SEEDS:-30} ACCOUNTS_DAY=$${ACCOUNTS_DAY:-24h} GOGC=300 go test -count=1 -timeout 0 -v -run 'TestAccounts' ./placer/nomadtest/bed
 	$(MAKE) e2e E2E_RUN='^TestPlacerLife/history'
-	HISTORY_FOR=$${HISTORY_FOR:-1h} E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) go test -vet=off -count=1 -timeout 0 -v -run '^TestHistoryOfHours$$' ./e2e # prints the sums
