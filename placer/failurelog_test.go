@@ -207,7 +207,7 @@ func TestHistoryFits(t *testing.T) {
 	for i := range 10_000 {
 		models[fmt.Sprint("other", i)] = "m"
 	}
-	for i := range 300 {
+	for i := range 2 * failuresKept {
 		at := now.Add(time.Duration(i) * time.Second)
 		a := &cluster.Alloc{ID: fmt.Sprintf("alloc-%d", i), ModifyIndex: uint64(i + 1), ModifyTime: at.UnixNano(), Client: api.AllocClientStatusFailed}
 		for k := range 8 {
@@ -231,11 +231,11 @@ func TestHistoryFits(t *testing.T) {
 			t.Errorf("failure %d is found again", i)
 		}
 	}
-	last := now.Add(299 * time.Second)
+	last := now.Add((2*failuresKept - 1) * time.Second)
 	if n := len(again.failures); n < 40 || n > failuresKept || !again.failures[n-1].At.Equal(last) {
 		t.Errorf("%d failures are kept", n)
 	}
-	if n := len(failure.QuarantinedGPUs(again.quarantine, last)); n < 80 || again.quarantine[allocs[299].GPUs[0]] == (palapi.Quarantine{}) {
+	if n := len(failure.QuarantinedGPUs(again.quarantine, last)); n < 80 || again.quarantine[allocs[len(allocs)-1].GPUs[0]] == (palapi.Quarantine{}) {
 		t.Errorf("%d GPUs are kept out", n)
 	}
 	if r := again.failures[0].Reason; len(r) > reasonBytes || !strings.HasSuffix(r, "…") || strings.Contains(r, "\uFFFD") {

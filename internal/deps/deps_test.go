@@ -6,6 +6,7 @@
 package deps
 
 import (
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -13,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -30,12 +32,20 @@ type pkg struct {
 
 func packages(t *testing.T) []pkg {
 	t.Helper()
+	ps, err := listed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ps
+}
+
+var listed = sync.OnceValues(func() ([]pkg, error) {
 	const format = `{{.ImportPath}}|{{.Dir}}|{{join .GoFiles ","}}|{{join .Imports ","}}|{{join .Deps ","}}|{{join .TestImports ","}},{{join .XTestImports ","}}`
 	cmd := exec.Command("go", "list", "-f", format, "./...")
 	cmd.Dir = filepath.Join("..", "..")
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("go list: %v", err)
+		return nil, fmt.Errorf("go list: %w", err)
 	}
 	var ps []pkg
 	for line := range strings.SplitSeq(strings.TrimSpace(string(out)), "\n") {
@@ -43,10 +53,10 @@ func packages(t *testing.T) []pkg {
 		ps = append(ps, pkg{strings.TrimPrefix(f[0], module), f[1], split(f[2]), split(f[3]), split(f[4]), split(f[5])})
 	}
 	if len(ps) < 5 {
-		t.Fatalf("only %d packages found", len(ps))
+		return nil, fmt.Errorf("only %d packages found", len(ps))
 	}
-	return ps
-}
+	return ps, nil
+})
 
 func split(s string) []string {
 	if s == "" {

@@ -18,13 +18,13 @@ import (
 // finally gives it up.
 func TestMassFailure(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) { c.Retries = 1 }}, func(w *bed.World) {
-		const gangs = 152
+		const gangs = 124 // more than it records
 		w.AddNodes(gangs/4, 8)
 		w.StartPlacer()
 		for i := range gangs {
 			w.Submit(bed.Gang{Name: fmt.Sprint("j-", i), Members: 2, GPUs: 1, Runs: time.Minute, Exit: 1, OneExit: true})
 		}
-		w.RunFor(10 * time.Minute)
+		w.RunFor(6 * time.Minute)
 		s, states := snapshot(w), map[palapi.State]int{}
 		for i := range gangs {
 			e, err := s.Explain(w.T.Context(), cluster.JobKey(bed.Key(fmt.Sprint("j-", i))))

@@ -193,7 +193,7 @@ func oneWorldOf() int {
 	case long.All():
 		return 1
 	}
-	return 23
+	return 47
 }
 
 // allSmall returns all small worlds, and the placer's requests in a world in which nothing happens.

@@ -107,6 +107,9 @@ func TestOutageOfOneGangForGood(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.ExpectRunning("edited", 10*time.Second)
-		w.Expect("given up", 4*time.Hour, func() bool { return w.explained("bad").State == palapi.Failed })
+		w.RunFor(3 * time.Hour)
+		if e := w.explained("bad"); e.State != palapi.Failed {
+			t.Errorf("long after: %s: %s", e.State, e.Reason)
+		}
 	})
 }
