@@ -13,7 +13,6 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 	palapi "github.com/nomad-pal/nomad-pal/placer/api"
-	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
 
@@ -26,7 +25,7 @@ func TestDrainIsSaid(t *testing.T) {
 		w.StartPlacer()
 		w.Submit(bed.Gang{Name: "a", Members: 2, GPUs: 2})
 		w.ExpectRunning("a", 5*time.Second)
-		if e := explain(w, "a"); e.Leaving != nil || !e.Ran.IsZero() {
+		if e := explained(w, "a"); e.Leaving != nil || !e.Ran.IsZero() {
 			t.Errorf("nothing is drained, but %q", e.Leaving)
 		}
 		at := w.Members(bed.Key("a"))[0].Node
@@ -34,7 +33,7 @@ func TestDrainIsSaid(t *testing.T) {
 		w.Nomad.DrainWithin(at, 2*time.Minute)
 		w.RunFor(5 * time.Second)
 		want := []string{"node " + nodeName(w, at) + " is being drained: Nomad stops the members on that node at " + until.UTC().Format("2006-01-02 15:04:05 MST") + " unless they end earlier"}
-		if e := explain(w, "a"); !slices.Equal(said(e.Leaving), want) {
+		if e := explained(w, "a"); !slices.Equal(said(e.Leaving), want) {
 			t.Errorf("explain says %q, want %q", e.Leaving, want)
 		}
 		for _, j := range snapshot(w).Jobs() {
@@ -44,14 +43,15 @@ func TestDrainIsSaid(t *testing.T) {
 		}
 		w.ExpectGone("a", 3*time.Minute)
 		w.RunFor(30 * time.Second)
-		e := explain(w, "a")
+		e := explained(w, "a")
 		if e.State != palapi.Waiting || e.Leaving != nil || e.Ran.Before(until) || e.Ran.After(time.Now()) {
 			t.Errorf("%s, %q, ran until %s", e.State, e.Leaving, e.Ran)
 		}
 	})
 }
 
-// Nodes with the same kind of drain share one sentence.
+// Nodes with the same kind of drain share one sentence. A drain without a deadline lets batch jobs
+// keep running.
 func TestDrainOfManyIsShort(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		w.AddNodes(3, 2)
@@ -62,34 +62,11 @@ func TestDrainOfManyIsShort(t *testing.T) {
 			w.Nomad.DrainWithin(bed.NodeID(n), 0)
 		}
 		w.RunFor(5 * time.Second)
-		if e := explain(w, "a"); len(e.Leaving) != 1 || !strings.Contains(e.Leaving[0].String(), " is being drained, like 2 other nodes of the job: ") {
+		const end = "run to their end, because the drain has no deadline"
+		if e := explained(w, "a"); len(e.Leaving) != 1 || !strings.Contains(e.Leaving[0].String(), " is being drained, like 2 other nodes of the job: ") || !strings.HasSuffix(e.Leaving[0].String(), end) {
 			w.T.Errorf("explain says %q", e.Leaving)
 		}
 	})
-}
-
-// A drain without a deadline lets batch jobs keep running.
-func TestDrainWithoutDeadlineIsSaid(t *testing.T) {
-	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		w.AddNodes(1, 2)
-		w.StartPlacer()
-		w.Submit(bed.Gang{Name: "a", GPUs: 2})
-		w.ExpectRunning("a", 5*time.Second)
-		w.Nomad.DrainWithin(bed.NodeID(0), 0)
-		w.RunFor(5 * time.Second)
-		if e := explain(w, "a"); len(e.Leaving) != 1 || !strings.HasSuffix(e.Leaving[0].String(), "the members on that node run to their end, because the drain has no deadline") {
-			w.T.Errorf("explain says %q", e.Leaving)
-		}
-	})
-}
-
-func explain(w *bed.World, job string) *palapi.Explanation {
-	w.T.Helper()
-	e, err := snapshot(w).Explain(w.T.Context(), cluster.JobKey{Namespace: "default", ID: job})
-	if err != nil {
-		w.T.Fatal(err)
-	}
-	return e
 }
 
 // nodeName returns a node's name in the placer's view.
@@ -112,7 +89,7 @@ func TestLostGPUsAreSaid(t *testing.T) {
 		w.Nomad.SetHealth(false, gpus[1])
 		w.RunFor(5 * time.Second)
 		want := "node " + node + " reports " + gpus[1] + " as unhealthy, reason: XID 79: the members on that node keep running"
-		if e := explain(w, "a"); len(e.Leaving) != 1 || !strings.HasPrefix(e.Leaving[0].String(), want) {
+		if e := explained(w, "a"); len(e.Leaving) != 1 || !strings.HasPrefix(e.Leaving[0].String(), want) {
 			t.Errorf("explain says %q, want %q", e.Leaving, want)
 		}
 		for _, j := range snapshot(w).Jobs() {
@@ -123,7 +100,7 @@ func TestLostGPUsAreSaid(t *testing.T) {
 		w.Nomad.TakeAway(gpus[1])
 		w.RunFor(5 * time.Second)
 		want = "node " + node + " no longer lists " + gpus[1] + ", so the node's device plugin does not run or is configured without these GPUs: the members on that node keep running"
-		if e := explain(w, "a"); len(e.Leaving) != 1 || !strings.HasPrefix(e.Leaving[0].String(), want) {
+		if e := explained(w, "a"); len(e.Leaving) != 1 || !strings.HasPrefix(e.Leaving[0].String(), want) {
 			t.Errorf("explain says %q, want %q", e.Leaving, want)
 		}
 	})
@@ -143,7 +120,7 @@ func TestLostGPUsOfManyMembersAreOneSentence(t *testing.T) {
 		}
 		w.RunFor(5 * time.Second)
 		want := "no longer lists " + strings.Join(gpus[:3], ", ") + " and 2 more, so "
-		if e := explain(w, "a"); len(e.Leaving) != 1 || !strings.Contains(e.Leaving[0].String(), want) {
+		if e := explained(w, "a"); len(e.Leaving) != 1 || !strings.Contains(e.Leaving[0].String(), want) {
 			t.Errorf("explain says %q, want %q", e.Leaving, want)
 		}
 	})
@@ -161,9 +138,9 @@ func TestEndingIsSaid(t *testing.T) {
 		w.ExpectRunning("a", 5*time.Second)
 		w.RunFor(5 * time.Minute)
 		w.Submit(bed.Gang{Name: "b", GPUs: 2, Meta: map[string]string{"pal_duration": "1m"}})
-		ending := func() bool { return explain(w, "a").State == palapi.Completing }
+		ending := func() bool { return explained(w, "a").State == palapi.Completing }
 		w.Expect("a is being stopped", time.Minute, ending)
-		e := explain(w, "a")
+		e := explained(w, "a")
 		if !strings.HasSuffix(e.Reason.String(), " is still stopping and holds its GPUs") && !strings.HasPrefix(e.Reason.String(), "2 members are still stopping") {
 			t.Errorf("explain says %q", e.Reason.String())
 		}
@@ -173,7 +150,7 @@ func TestEndingIsSaid(t *testing.T) {
 			}
 		}
 		w.ExpectRunning("b", 5*time.Minute)
-		if e := explain(w, "a"); e.State != palapi.Waiting {
+		if e := explained(w, "a"); e.State != palapi.Waiting {
 			t.Errorf("then it is %s: %s", e.State, e.Reason.String())
 		}
 	})

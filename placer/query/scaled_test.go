@@ -137,8 +137,8 @@ func TestWhatWouldFit(t *testing.T) {
 	}
 }
 
-// Explain shows the GPUs of a service's members, and no others: when it is scaled down, during and
-// after an update with a canary, after the loss of a node, and once it is released. Stopped replicas
+// Explain shows the GPUs of a service's members, and no others: when it is scaled or run again
+// with fewer members, during and after an update with a canary, after the loss of a node, and once it is released. Stopped replicas
 // take half a minute to end.
 func TestServiceShowsItsMembers(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1, Unchecked: true, Nomad: nomadtest.Options{Kill: 30 * time.Second}}, func(w *bed.World) {
@@ -171,7 +171,11 @@ func TestServiceShowsItsMembers(t *testing.T) {
 			}
 		}
 		step("", func() error { return nil })
-		step("scale", func() error { scaled(w, "api", 3); return nil })
+		step("scale up", func() error { scaled(w, "api", 8); return nil })
+		step("scale down", func() error { scaled(w, "api", 3); return nil })
+		step("fewer in the file", func() error {
+			return w.Edit(bed.Key("api"), func(j *api.Job) { j.TaskGroups[0].Count = new(2) })
+		})
 		step("canary", func() error {
 			return w.Edit(bed.Key("api"), func(j *api.Job) {
 				j.TaskGroups[0].Count, j.TaskGroups[0].Tasks[0].Env = new(3), map[string]string{"VERSION": "2"}

@@ -105,24 +105,6 @@ func TestTrueStates(t *testing.T) {
 	})
 }
 
-// A job that only Nomad placed shows the GPUs that it holds.
-func TestNativeHolds(t *testing.T) {
-	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		w.AddNodes(1, 4)
-		w.StartPlacer()
-		w.Submit(bed.Gang{Name: "foreign", Members: 1, GPUs: 3, Ungated: true})
-		w.RunFor(5 * time.Second)
-		s := snapshot(w)
-		if jobs := s.Jobs(); len(jobs) != 1 || jobs[0].State != palapi.Native || jobs[0].GPUs != 3 {
-			w.T.Errorf("%+v", jobs)
-		}
-		e, err := s.Explain(w.T.Context(), cluster.JobKey{Namespace: "default", ID: "foreign"})
-		if err != nil || !strings.HasPrefix(e.Reason.String(), "managed by Nomad alone on 3 GPUs") {
-			w.T.Errorf("%+v, %v", e, err)
-		}
-	})
-}
-
 // Explain says why no placer could manage the job, and does not say that the placer will run it.
 func TestNativeOnEveryNode(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {

@@ -98,48 +98,6 @@ func TestWindowsOfJobThatNeverStarts(t *testing.T) {
 	})
 }
 
-// A gang that could run beside a window, but not now, is told which GPUs the window reserves.
-func TestWindowKeepsSome(t *testing.T) {
-	var times string
-	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) {
-		start := time.Now().Add(time.Hour)
-		const moment = "2006-01-02 15:04 MST"
-		times = " from " + start.UTC().Format(moment) + " to " + start.Add(time.Hour).UTC().Format(moment)
-		c.Windows = []window.Window{{Name: "kernel", Start: start, Duration: time.Hour, Nodes: []string{"*-1"}}}
-	}}, func(w *bed.World) {
-		w.AddNodes(2, 4)
-		w.StartPlacer()
-		for _, name := range []string{"first", "second"} {
-			w.Submit(bed.Gang{Name: name, GPUs: 4, Runs: time.Hour, Meta: map[string]string{"pal_duration": "3h"}})
-			w.RunFor(10 * time.Second)
-		}
-		e, err := snapshot(w).Explain(w.T.Context(), cluster.JobKey{Namespace: "default", ID: "second"})
-		if want := `needs 4 GPUs; 4 are free, but the window "kernel" reserves 4 GPUs` + times; err != nil || e.WaitsFor.String() != want {
-			w.T.Errorf("it waits for %q (%v), want %q", e.WaitsFor.String(), err, want)
-		}
-	})
-}
-
-// A gang that waits because a window will begin is told when the window begins and ends.
-func TestWindowBegins(t *testing.T) {
-	var times string
-	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) {
-		start := time.Now().Add(time.Hour)
-		const moment = "2006-01-02 15:04 MST"
-		times = " from " + start.UTC().Format(moment) + " to " + start.Add(time.Hour).UTC().Format(moment)
-		c.Windows = []window.Window{{Name: "kernel", Start: start, Duration: time.Hour, Nodes: []string{"*"}}}
-	}}, func(w *bed.World) {
-		w.AddNodes(1, 4)
-		w.StartPlacer()
-		w.Submit(bed.Gang{Name: "long", GPUs: 4, Runs: time.Hour, Meta: map[string]string{"pal_duration": "3h"}})
-		w.RunFor(10 * time.Second)
-		e, err := snapshot(w).Explain(w.T.Context(), cluster.JobKey{Namespace: "default", ID: "long"})
-		if want := "the job might still be running when a window reserves its GPUs; the window lasts" + times; err != nil || e.WaitsFor.String() != want {
-			w.T.Errorf("it waits for %q (%v), want %q", e.WaitsFor.String(), err, want)
-		}
-	})
-}
-
 // The end of a job that runs on a window's GPUs makes no room for a gang that cannot use these GPUs,
 // and neither do the window's free GPUs.
 func TestHoldersBesideWindow(t *testing.T) {

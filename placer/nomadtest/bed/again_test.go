@@ -29,32 +29,6 @@ func (w *World) position(name string) (at int) {
 	return at
 }
 
-// One member fails again and again while its peers run, and the gang is given up. Hours later its
-// author runs a corrected version. The gang had left the queue, so it goes behind those that have
-// waited meanwhile.
-func TestGivenUpInItsQueueThenRunAgain(t *testing.T) {
-	Run(t, Options{Seed: 1, Placer: fifo}, func(w *World) {
-		w.AddNodes(1, 2)
-		w.StartPlacer()
-		fails := func(j *api.Job) {
-			runsScript(j.TaskGroups[0], "[ $NOMAD_ALLOC_INDEX = 0 ] && sleep 60 && exit 1; sleep infinity")
-		}
-		w.Submit(Gang{Name: "a", Members: 2, Runs: 2 * time.Minute, Change: fails})
-		w.Expect("given up", time.Hour, func() bool { return w.explained("a").State == palapi.Failed })
-		w.Submit(Gang{Name: "full", Members: 2, Runs: 3 * time.Hour})
-		w.ExpectRunning("full", time.Minute)
-		w.Submit(Gang{Name: "b", Members: 2, Runs: time.Hour})
-		w.RunFor(2 * time.Hour)
-		if err := w.Edit(Key("a"), func(j *api.Job) { runsScript(j.TaskGroups[0], "sleep 600; exit 0") }); err != nil {
-			t.Fatal(err)
-		}
-		w.RunFor(time.Minute)
-		if at := w.position("a"); at != 2 {
-			t.Errorf("run again after hours, its position is %d, want 2", at)
-		}
-	})
-}
-
 // waitsAgain makes gang a wait again with its old pins, before gang b: the node where it ran is
 // drained, and another gang has the other node.
 func (w *World) waitsAgain() {

@@ -145,39 +145,3 @@ func TestAfterNothing(t *testing.T) {
 		}
 	})
 }
-
-// A gang is scaled to no members and back.
-func TestScaledToNothingAndBack(t *testing.T) {
-	Run(t, Options{Seed: 1}, func(w *World) {
-		w.AddNodes(1, 4)
-		w.StartPlacer()
-		w.Submit(Gang{Name: "a", Members: 4, Runs: 5 * time.Hour})
-		w.ExpectRunning("a", time.Minute)
-		w.scale("a", 0)
-		w.ExpectGone("a", time.Minute)
-		w.RunFor(time.Minute)
-		w.Submit(Gang{Name: "b", Members: 2, Runs: time.Hour})
-		w.ExpectRunning("b", time.Minute)
-		w.RunFor(time.Minute)
-		w.scale("a", 4)
-		w.RunFor(2 * time.Minute)
-		w.ExpectRunning("a", 2*time.Hour)
-	})
-}
-
-// A waiting gang is scaled to no members and back.
-func TestWaitingScaledToNothingAndBack(t *testing.T) {
-	Run(t, Options{Seed: 1}, func(w *World) {
-		w.AddNodes(1, 4)
-		w.StartPlacer()
-		w.Submit(Gang{Name: "b", Members: 2, Runs: time.Hour})
-		w.ExpectRunning("b", time.Minute)
-		w.Submit(Gang{Name: "a", Members: 4, Runs: 5 * time.Hour})
-		w.RunFor(time.Minute)
-		w.scale("a", 0)
-		w.RunFor(time.Minute)
-		w.RunFor(2 * time.Hour)
-		w.scale("a", 4)
-		w.ExpectRunning("a", 2*time.Hour)
-	})
-}
