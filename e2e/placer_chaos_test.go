@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"sync"
 	"testing"
 	"time"
 
@@ -36,7 +35,9 @@ func TestPlacerChaos(t *testing.T) {
 	t.Parallel()
 	jobs, seed := number("PLACER_CHAOS_JOBS", 25), uint64(number("PLACER_CHAOS_SEED", 1))
 	t.Logf("%d jobs, seed %d", jobs, seed)
-	c := newChaos(t, seed, chaosServer, chaosConfig)
+	b := newBed(t, placerScores, cluster.Options{HeartbeatTTL: chaosHeartbeat, ServerHCL: chaosServer})
+	b.config = b.nomadBlock() + chaosConfig
+	c := chaosOn(b, seed, func(int, *bed) {})
 	defer c.watch()()
 	c.play(jobs)
 	c.leftovers()
@@ -92,29 +93,22 @@ const chaosServer = `server {
 // chaos is one run. Only the test's goroutine uses it, except for the observer.
 type chaos struct {
 	*bed
-	rng      *rand.Rand // chooses jobs and faults
-	way      *rand.Rand // chooses where jobs are registered
-	placers  [2]*bed    // one cluster, two agents
-	stories  []*story
-	ended    map[string]int // number of jobs by kind and end
-	faults   map[string]int
-	mend     func() // ends the lasting fault; nil if there is none
-	mendAt   time.Time
-	files    []string // the plugins' files at the beginning
-	claimed  map[string]bool
-	lost     map[process]string // processes that clients forgot when they were killed, and when
-	exempt   int                // how many of these were left over
-	bouncing sync.Mutex
+	rng     *rand.Rand // chooses jobs and faults
+	way     *rand.Rand // chooses where jobs are registered
+	placers [2]*bed    // one cluster, two agents
+	stories []*story
+	ended   map[string]int // number of jobs by kind and end
+	faults  map[string]int
+	mend    func() // ends the lasting fault; nil if there is none
+	mendAt  time.Time
+	files   []string // the plugins' files at the beginning
+	claimed map[string]bool
+	lost    map[process]string // processes that clients forgot when they were killed, and when
+	exempt  int                // how many of these were left over
 	// dress changes the jobs of the run before they are submitted; nil changes nothing.
 	dress func(job) job
 
 	observer *observer
-}
-
-func newChaos(t *testing.T, seed uint64, server, config string) *chaos {
-	b := newBed(t, placerScores, cluster.Options{HeartbeatTTL: chaosHeartbeat, ServerHCL: server})
-	b.config = b.nomadBlock() + config
-	return chaosOn(b, seed, func(int, *bed) {})
 }
 
 // chaosOn is a run on a cluster; edit changes each placer.
@@ -324,8 +318,6 @@ func (c *chaos) killPlugin(client *cluster.Agent) {
 
 func (c *chaos) bounce(a *cluster.Agent) {
 	c.t.Helper()
-	c.bouncing.Lock()
-	defer c.bouncing.Unlock()
 	c.kill(a)
 	c.start(a)
 }
