@@ -370,7 +370,7 @@ func TestRunsBesideEachOther(t *testing.T) {
 // A kill at any moment loses at most the measurement in progress: all files are complete,
 // and contain what was reported.
 func TestKilledRun(t *testing.T) {
-	const kills = 8
+	const kills = 4
 	o := box(t)
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

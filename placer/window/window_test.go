@@ -89,7 +89,7 @@ func TestClocksAreChanged(t *testing.T) {
 		{"by half an hour on Lord Howe", nightly("Australia/Lord_Howe", "45 1 * * *"), "2027-04-03T00:00:00Z", []string{"2027-04-03T15:15:00Z", "2027-04-04T15:15:00Z"}},
 	} {
 		var got []string
-		for began, now := at(c.days), at(c.days); now.Sub(began) < 48*time.Hour; now = now.Add(time.Minute) {
+		for began, now := at(c.days), at(c.days); now.Sub(began) < 48*time.Hour; now = now.Add(5 * time.Minute) {
 			from, to, ok := c.w.At(now)
 			if s := from.UTC().Format(time.RFC3339); ok && !from.After(began.Add(48*time.Hour)) && (len(got) == 0 || got[len(got)-1] != s) {
 				got = append(got, s)
