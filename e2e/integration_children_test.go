@@ -26,15 +26,9 @@ func TestChildren(t *testing.T) {
 			t.Parallel()
 			b := newBed(t, placerScores[:2], cluster.Options{TLS: tls})
 			b.tell([]scene{{"dispatched", b.nomadBlock(), testDispatched}})
-			if tls {
-				return
+			if !tls {
+				b.tell([]scene{{"periodic", b.nomadBlock(), testPeriodic}})
 			}
-			b.tell([]scene{
-				{"periodic", b.nomadBlock(), testPeriodic},
-			})
-			b.tellLong([]scene{
-				{"no RPC address", "", testNoRPC},
-			})
 		})
 	}
 }
@@ -119,23 +113,4 @@ func testPeriodic(t *testing.T, b *bed) {
 		t.Errorf("the child lost its parent: %v", job.ParentID)
 	}
 	b.purge(child, "nightly")
-}
-
-// Without an RPC address, explain says that it is missing.
-func testNoRPC(t *testing.T, b *bed) {
-	b.until("run says that children need an RPC address", func() string {
-		if out, code := b.palJob("run", parameterized("stuck", "optional").hcl(), "-detach"); code != 0 || !strings.Contains(out, "rpc_address") {
-			return fmt.Sprintf("exit code %d: %s", code, out) // the configuration of the agent before may still be in force
-		}
-		return ""
-	})
-	child := b.dispatch("stuck", nil)
-	b.until("the child waits for an RPC address", func() string {
-		if e := b.explain(child); !strings.Contains(e.Reason, "rpc_address") {
-			return e.Reason
-		}
-		return ""
-	})
-	b.holds("nothing runs", func() string { return strings.Join(b.gpusOf(child), " ") })
-	b.purge(child, "stuck")
 }

@@ -4,7 +4,6 @@
 package e2e_test
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -69,53 +68,12 @@ func TestProfiles(t *testing.T) {
 		}
 	}
 
-	testManyTimes(t, b, agent)
-
 	// After the import is deleted, the nodes' own measurements count again.
 	do("Nothing is imported", "profile", "import", "-delete", "-name", "times")
 	agent.reconfigure("")
 	b.run(gang("one", 1, 1).hcl())
 	b.untilSays("profile show -verbose -app A", "GPU-1-0  0.970")
 	b.purge("one")
-}
-
-// testManyTimes: times that exceed one variable are split over several, and all
-// of these are deleted again.
-func testManyTimes(t *testing.T, b *bed, agent *palAgent) {
-	const gpus = 2000
-	var s strings.Builder
-	s.WriteString("gpu,app,time,model\n")
-	for i := range gpus {
-		fmt.Fprintf(&s, "GPU-of-another-cluster-%04d,resnet50,%d,NVIDIA V100-SXM2-16GB\n", i, 100+i%7)
-	}
-	path := filepath.Join(b.dir, "many.csv")
-	if err := os.WriteFile(path, []byte(s.String()), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if out, code := b.pal("profile", "import", "-allow-unknown", path); code != 0 || !strings.Contains(out, "2000 of which the cluster does not have now") {
-		t.Fatalf("exit code %d: %s", code, out)
-	}
-	vars, _, err := b.API().Variables().PrefixList("nomad-pal/measurements/many/", nil)
-	if err != nil || len(vars) < 2 {
-		t.Errorf("%d variables, want several: %v", len(vars), err)
-	}
-	agent.reconfigure("")
-	file := filepath.Join(b.dir, "many.json")
-	b.until("the profile has them all", func() string {
-		if out, _ := b.pal("profile", "export", "-o", file); !strings.Contains(out, "2008 GPUs") {
-			return out
-		}
-		return ""
-	})
-	if out, code := b.pal("profile", "show", "-app", "resnet50", file); code != 0 || !strings.Contains(out, "2000 GPUs, median time 103") {
-		t.Errorf("exit code %d: %s", code, out)
-	}
-	if out, code := b.pal("profile", "import", "-delete", "-name", "many"); code != 0 {
-		t.Fatal(out)
-	}
-	if vars, _, err = b.API().Variables().PrefixList("nomad-pal/measurements/many/", nil); err != nil || len(vars) > 0 {
-		t.Errorf("%d variables are left: %v", len(vars), err)
-	}
 }
 
 // untilProfile waits until the effective profile has a GPU's score.

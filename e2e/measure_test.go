@@ -114,17 +114,7 @@ func TestPluginMeasuresIdleGPUs(t *testing.T) {
 	untilGPUs(t, c, node, "three GPUs", count(3))
 	ids := []string{box.uuid(0), box.uuid(1), box.uuid(2)}
 
-	clustertest.Until(t, c, "the measurements reach the server", func(ctx context.Context) (string, error) {
-		_, attributes, err := gpusOf(ctx, c, node)
-		if err != nil {
-			return "", err
-		}
-		raw := h200(attributes, "unique.variability_raw")
-		if got := strings.Count(raw, "key=wgmma1/700W/ecc/r580/"); got != 3 {
-			return fmt.Sprintf("%d of 3 GPUs measured: %s", got, raw), nil
-		}
-		return "", nil
-	})
+	untilMeasured(t, c, node, 3)
 	_, attributes, err := gpusOf(t.Context(), c, node)
 	if err != nil {
 		t.Fatal(err)
@@ -293,4 +283,13 @@ func TestPluginAsksNomadWithAToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	untilAccount(node, "measured", func(a account) bool { return a.Last != "" && a.Waits == "" && !a.Provisional })
+}
+
+// untilMeasured waits until Nomad's server has the measured times of n GPUs.
+func untilMeasured(t *testing.T, c *cluster.Cluster, node string, n int) {
+	t.Helper()
+	clustertest.Until(t, c, "the measurements reach the server", func(ctx context.Context) (string, error) {
+		_, attributes, err := gpusOf(ctx, c, node)
+		return missing(strings.Count(h200(attributes, "unique.variability_raw"), "key="), n), err
+	})
 }

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/hashicorp/nomad/api"
-
 )
 
 // history and usage report what Nomad's clients ran, across a restart of the agent and for jobs

@@ -37,7 +37,6 @@ func TestPlacerServices(t *testing.T) {
 	b := newBed(t, placerScores, cluster.Options{})
 	b.tell([]scene{
 		{"service", "", testService},
-		{"spread over racks", "", testSpreadOverRacks},
 		{"canary promoted by hand", "", testCanaryByHand},
 	})
 	b.tellLong([]scene{
@@ -149,29 +148,6 @@ func testService(t *testing.T, b *bed) {
 	})
 	b.untilGPUs("web", 1)
 	b.purge("web")
-}
-
-// The members of a service with a spread over racks run in different racks.
-// Additional members go to the racks with the fewest.
-func testSpreadOverRacks(t *testing.T, b *bed) {
-	j := gang("apart", 2, 1)
-	j.kind, j.extra = "service", "spread {\n attribute = \"${meta.rack}\"\n}\n"
-	j.groups[0].extra = "update {\n max_parallel = 1\n min_healthy_time = \"100ms\"\n}\n"
-	b.run(j.hcl())
-	racks := func(n int) map[string]int {
-		in := map[string]int{}
-		for _, id := range b.untilGPUs("apart", n) {
-			in[map[byte]string{'0': "r0", '1': "r0", '2': "r1", '3': "r1"}[id[len("GPU-")]]]++
-		}
-		return in
-	}
-	same(t, "one in each rack", map[string]int{"r0": 1, "r1": 1}, racks(2))
-	b.untilDeployed("apart")
-	if _, _, err := b.API().Jobs().Scale("apart", "workers", new(4), "", false, nil, nil); err != nil {
-		t.Fatal(err)
-	}
-	same(t, "two in each rack", map[string]int{"r0": 2, "r1": 2}, racks(4))
-	b.purge("apart")
 }
 
 // untilDeployed waits until the job's last deployment has succeeded.

@@ -6,7 +6,6 @@ package e2e_test
 import (
 	"context"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -147,70 +146,6 @@ func values(m map[string]string) []string {
 		out = append(out, v)
 	}
 	return out
-}
-
-// Each condition that makes a GPU unhealthy reaches Nomad with its reason, for this
-// GPU only, and disappears there when it ends.
-func TestPluginHealthReachesNomad(t *testing.T) {
-	t.Parallel()
-	box := newGPUBox(t, nvmltest.H200(6), "")
-	c := clustertest.Start(t, cluster.Options{Clients: []cluster.Client{box.Client}})
-	node := c.Clients()[0].Name
-	untilGPUs(t, c, node, "six GPUs", count(6))
-	want := map[string]string{box.uuid(0): "healthy", box.uuid(1): "xid:79", box.uuid(2): "row-remap-failure",
-		box.uuid(3): "driver-not-answering", box.uuid(4): "nvml:nvmlDeviceGetTemperature=999 unknown error", box.uuid(5): "healthy"}
-	box.state.Set("gpu1", "field.230", "1") // recovery action: reset
-	box.state.Set("gpu2", "remap", "2")
-	box.state.Set("gpu3", "hang", "1")
-	box.state.Set("gpu4", "ret.nvmlDeviceGetTemperature", "999")
-	box.state.Set("gpu4", "ret.nvmlDeviceGetUtilizationRates", "999")
-	box.state.Set("sys", "event.1", "1 8 79 -1")
-	box.set("sys", "event.2", "5 8 13 -1") // an application's error
-	untilGPUs(t, c, node, "four unhealthy GPUs", func(got map[string]string) bool { return maps.Equal(got, want) })
-	register(t, c, gpuJob("well", 2)) // only the healthy ones are left
-	if got, want := deviceIDs(running(t, c, "well")), []string{box.uuid(0), box.uuid(5)}; !slices.Equal(got, want) {
-		t.Errorf("the job got %v, want %v", got, want)
-	}
-	box.state.Set("gpu1", "field.230", "0")
-	box.state.Set("gpu2", "remap", "0")
-	box.state.Set("gpu3", "hang", "")
-	box.state.Set("gpu4", "ret.nvmlDeviceGetTemperature", "")
-	box.set("gpu4", "ret.nvmlDeviceGetUtilizationRates", "")
-	untilGPUs(t, c, node, "all well", func(got map[string]string) bool {
-		return len(got) == 6 && !slices.ContainsFunc(values(got), func(h string) bool { return h != "healthy" })
-	})
-	stop(t, c, "well")
-}
-
-func TestPluginManyGPUs(t *testing.T) {
-	onlyLong(t)
-	t.Parallel()
-	split := nvmltest.H200(8)
-	for i := range 8 {
-		split.Split(i, 7)
-	}
-	sixteen, mig := newGPUBox(t, nvmltest.H200(16), ""), newGPUBox(t, split, "")
-	sixteen.Client.Plugins[0].Name = "nomad-device-nvidia" // installed under the name of nomad-device-nvidia
-	c := clustertest.Start(t, cluster.Options{Clients: []cluster.Client{sixteen.Client, mig.Client}})
-	untilGPUs(t, c, c.Clients()[0].Name, "sixteen GPUs", count(16))
-	untilGPUs(t, c, c.Clients()[1].Name, "56 MIG instances", count(56))
-
-	register(t, c, withDevice(gpuJob("all", 16), "nvidia/gpu/NVIDIA H200"))
-	if got := deviceIDs(running(t, c, "all")); len(got) != 16 {
-		t.Errorf("got %d GPUs, want 16: %v", len(got), got)
-	}
-	register(t, c, withDevice(gpuJob("slice", 1), "nvidia/gpu/NVIDIA H200 MIG 1g.18gb"))
-	if got := deviceIDs(running(t, c, "slice")); len(got) != 1 || !strings.HasPrefix(got[0], "MIG-") {
-		t.Errorf("got %v, want one MIG instance", got)
-	}
-	mig.set("gpu7", "mig", "0") // the MIG layout changes while Nomad runs
-	untilGPUs(t, c, c.Clients()[1].Name, "49 MIG instances and a GPU", count(50))
-	stop(t, c, "all", "slice")
-}
-
-func withDevice(job *api.Job, name string) *api.Job {
-	job.TaskGroups[0].Tasks[0].Resources.Devices[0].Name = name
-	return job
 }
 
 // Class constraints in plain HCL work without the placer: a node whose class

@@ -39,7 +39,8 @@ func sharingHCL(replicas int) string {
 
 // each is a service whose members request one device each.
 func each(name, device string, members int) *api.Job {
-	job := withDevice(gpuJob(name, 1), device)
+	job := gpuJob(name, 1)
+	job.TaskGroups[0].Tasks[0].Resources.Devices[0].Name = device
 	job.Type = new("service")
 	job.TaskGroups[0].Count = &members
 	return job

@@ -20,7 +20,6 @@ import (
 
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
-
 )
 
 // capture saves the visible part of the page. WebP needs a fifth of PNG's

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"regexp"
 	"testing"
-
 )
 
 // The page shows explain's first and last sentences, in its reader's time zone, without changing
