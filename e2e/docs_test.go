@@ -140,11 +140,10 @@ func docsFolder(t *testing.T) string {
 		t.Fatal(err)
 	}
 	for name, text := range map[string]string{
-		"agent.hcl":  "placement = \"pal\"\n",
-		"times.csv":  "gpu,app,time\n" + gpu(0, 0) + ",A,1.0\n" + gpu(0, 1) + ",A,1.1\n",
-		"jobs.csv":   "job_id,gpus,submit_time,duration,model\n0,1,98,1481.0,vgg19\n1,12,115,4037.0,resnet50\n",
-		"speeds.csv": "model,gpu_model,rate\nvgg19,NVIDIA A100-SXM4-80GB,5\nvgg19,Tesla T4,1\n",
-		"bin/.keep":  "",
+		"agent.hcl": "placement = \"pal\"\n",
+		"times.csv": "gpu,app,time\n" + gpu(0, 0) + ",A,1.0\n" + gpu(0, 1) + ",A,1.1\n",
+		"jobs.csv":  "job_id,gpus,submit_time,duration,model\n0,1,98,1481.0,vgg19\n1,12,115,4037.0,resnet50\n",
+		"bin/.keep": "",
 	} {
 		path := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {

@@ -44,9 +44,6 @@ type Config struct {
 	// cost predicts. Slower is for jobs whose speeds the queue does not know; nil means there are
 	// no such jobs.
 	Slower func(i int, p pal.Placement) float64
-	// Repace is called when job i starts on the placement and when the job leaves, and returns the
-	// jobs whose speeds change. If Repace is nil, no job changes the speed of another one.
-	Repace func(i int, p pal.Placement, starts bool) []Pace
 	// Estimate is the queue's estimate of a job's work; nil means there are no estimates.
 	Estimate func(i int, j trace.Job) time.Duration
 	Failures Failures
@@ -75,12 +72,11 @@ type Config struct {
 type simJob struct {
 	gang      pal.Gang
 	left      float64 // seconds of work at cost 1, at the start of its current run
-	pace      []pace  // of the current run
 	placement pal.Placement
 	gpus      int           // of the placement
 	since     time.Duration // when work begins: the start plus start and restart costs
 	started   time.Duration // start of the current run
-	cost      float64       // without neighbours
+	cost      float64
 	first     time.Duration
 	finish    time.Duration
 	waiting   time.Duration // start of the job's present wait
@@ -243,7 +239,6 @@ func (e *engine) advance(at time.Duration) {
 
 func (e *engine) enqueue(i int) {
 	j := e.Jobs[i]
-	e.recall(i)
 	preemptible := e.Preemptible || j.Preemptible
 	q := queue.Job{ID: j.ID, Name: j.Name, Tenant: j.Tenant, Gang: e.jobs[i].gang, Submitted: e.now, Priority: j.Priority,
 		Preemptible: preemptible, Migratable: preemptible || e.Migratable, RestartCost: seconds(cmp.Or(e.RestartCostS, e.RestartS)), Checkpoint: seconds(e.CheckpointS)}
@@ -334,9 +329,7 @@ func (e *engine) start(i int, p pal.Placement) {
 	e.queue.Started(e.now, e.Jobs[i].ID, p)
 	e.use.wait(-1)
 	e.use.hold(j.gpus)
-	j.pace = append(j.pace[:0], pace{0, j.left, j.cost})
 	e.pushEnd(i, j.since, j.left*j.cost)
-	e.repace(i, true)
 	e.observe(i, kind, p)
 }
 
@@ -412,7 +405,6 @@ func (e *engine) stop(i int, kind string) {
 	j.running, j.waiting = false, e.now
 	e.use.hold(-j.gpus)
 	e.use.wait(1)
-	e.repace(i, false)
 	e.observe(i, kind, j.placement)
 }
 
@@ -424,6 +416,9 @@ func (e *engine) kept(usefulS float64) float64 {
 	const rounding = 1e-6 // tolerance for a checkpoint that was just reached
 	return min(usefulS, e.CheckpointS*math.Floor(usefulS/e.CheckpointS+rounding))
 }
+
+// leftAfter returns the work that remains after the run has worked for the given number of seconds.
+func (j *simJob) leftAfter(worked float64) float64 { return max(0, j.left-worked/j.cost) }
 
 // end finishes job i and frees its GPUs.
 func (e *engine) end(i int) {

@@ -13,9 +13,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// event belongs to a job or to a GPU. A negative gpu stands for an event of a job: its run ends,
-// its GPUs come free, or it reports its progress; simJob.event and simJob.asked distinguish these
-// cases. Otherwise, the GPU of that number fails or is repaired. The engine of plain Nomad uses gpu
+// event belongs to a job or to a GPU. A negative gpu stands for an event of a job: its run ends, or
+// its GPUs come free. Otherwise, the GPU of that number fails or is repaired. The engine of plain Nomad uses gpu
 // differently: see nomadEngine.happen.
 type event struct {
 	at     time.Duration

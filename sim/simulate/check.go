@@ -6,7 +6,6 @@ package simulate
 import (
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
@@ -50,8 +49,6 @@ func (o *options) checkNumbers() error {
 		return fmt.Errorf("-nodes %d with -gpus-per-node %d are more than %d GPUs", o.nodes, o.gpusPerNode, pal.MaxGPUs)
 	case o.outliers < -1:
 		return fmt.Errorf("-outliers %d is neither -1 nor a number of GPUs", o.outliers)
-	case !(o.load > 0) || math.IsInf(o.load, 1):
-		return fmt.Errorf("-load %v is not a positive number", o.load)
 	case o.mtbf > 0 && o.mtbf < leastMTBF:
 		return fmt.Errorf("-mtbf %v is below %v: no job could finish", o.mtbf, leastMTBF)
 	case o.jobs <= 0:
@@ -85,15 +82,6 @@ func (o *options) checkUnused() error {
 	} {
 		if f.unused && o.set[f.name] {
 			return fmt.Errorf("-%s cannot be combined with %s", f.name, f.by)
-		}
-	}
-	for _, f := range []struct {
-		name string
-		used bool
-		with string
-	}{{"begin", len(o.config) > 0, "config"}, {"speeds", len(o.fleet) > 0 || o.ofNomad(), "gpus, -from-nomad or -from-history"}} {
-		if o.set[f.name] && !f.used {
-			return fmt.Errorf("-%s can be used only with -%s", f.name, f.with)
 		}
 	}
 	return nil

@@ -4,24 +4,17 @@
 package simulate
 
 import (
+	"bytes"
 	_ "embed"
-	"fmt"
 	"html/template"
-	"io"
 	"slices"
 
+	"github.com/nomad-pal/nomad-pal/internal/wholefile"
 	"github.com/nomad-pal/nomad-pal/placer/agent/ui"
 )
 
 //go:embed report.html
 var reportPage string
-
-// table is a table of the report's page.
-type table struct {
-	Title string
-	Head  []string
-	Rows  [][]string
-}
 
 // chart is a line of the report's page, for uPlot.
 type chart struct {
@@ -33,8 +26,8 @@ type chart struct {
 	Y      []float64 `json:"y"`
 }
 
-// writeHTML writes a page that works offline: tables, and charts that uPlot draws.
-func (r *Report) writeHTML(w io.Writer) error {
+// writeHTML writes a page that works offline: the report as text, and charts that uPlot draws.
+func (r *Report) writeHTML(path string) error {
 	script, err := ui.Files.ReadFile("uplot.js")
 	if err != nil {
 		return err
@@ -47,38 +40,17 @@ func (r *Report) writeHTML(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	lead := append([]string{fmt.Sprintf("%d GPUs on %d nodes, locality %s, seed %d, %d jobs.", r.GPUs, r.Nodes, r.Locality, r.Seed, len(r.Jobs))}, r.Warnings...)
-	if r.Unfinished > 0 {
-		lead = append(lead, fmt.Sprintf("%d jobs never finish: they %s. The figures cover the other jobs.", r.Unfinished, r.whyUnfinished()))
+	var text, page bytes.Buffer
+	if err := r.writeTable(&text); err != nil {
+		return err
 	}
-	return t.Execute(w, map[string]any{
-		"Title": fmt.Sprintf("%s: policy %s, order %s", r.Trace, r.Policy, r.Order), "Lead": lead, "Tables": r.tables(), "Charts": r.charts(),
+	if err := t.Execute(&page, map[string]any{
+		"Title": r.Trace, "Text": text.String(), "Charts": r.charts(),
 		"Style": template.CSS(style), "Script": template.JS(script), // #nosec: our own files
-	})
-}
-
-func hours(s float64) string { return fmt.Sprintf("%.2f h", s/3600) }
-
-func (r *Report) tables() []table {
-	all := []table{{"Results",
-		[]string{"average JCT", "geometric mean", "median", "p99", "longest", "average wait", "makespan", "GPU time held", "restarts", "GPU hours lost"},
-		[][]string{{hours(r.AvgJCT), hours(r.GeoJCT), hours(r.P50), hours(r.P99), hours(r.MaxJCT), hours(r.AvgWait), hours(r.Makespan),
-			fmt.Sprintf("%.1f %%", 100*r.Utilization), fmt.Sprint(r.Restarts), fmt.Sprintf("%.0f", r.LostGPUh)}},
-	}}
-	for _, of := range []struct {
-		title string
-		rows  []row
-	}{{"By size", r.BySize}, {"By locality", r.ByTier}, {"By application class", r.ByClass}, {"By GPU model", r.ByModel}} {
-		if len(of.rows) == 0 {
-			continue
-		}
-		t := table{of.title, []string{"kind", "jobs", "average JCT", "average wait", "p90 wait", "slowdown"}, nil}
-		for _, r := range of.rows {
-			t.Rows = append(t.Rows, []string{r.Kind, fmt.Sprint(r.Jobs), hours(r.AvgJCT), hours(r.AvgWait), hours(r.P90Wait), fmt.Sprintf("%.3f", r.Slowdown)})
-		}
-		all = append(all, t)
+	}); err != nil {
+		return err
 	}
-	return all
+	return wholefile.Write(path, page.Bytes())
 }
 
 // maxCurvePoints limits the points of a line to fewer than 2 × maxCurvePoints.

@@ -78,19 +78,8 @@ func (o *options) widest() int {
 	return slices.MaxFunc(o.fleet, func(a, b gpuModel) int { return cmp.Compare(a.gpus, b.gpus) }).gpus / o.gpusPerNode
 }
 
-// withSpeeds gives the jobs of the trace their speeds on the cluster's models.
-func (o *options) withSpeeds(t trace.Trace, nodes []pal.Node) (trace.Trace, error) {
-	if o.speeds != "" {
-		apps, err := trace.ReadSpeeds(o.speeds)
-		if err != nil {
-			return t, err
-		}
-		with, n := t.WithSpeeds(apps)
-		if n == 0 {
-			return t, fmt.Errorf("-speeds %q has no job of %s; the first job is %q", o.speeds, t.Name, t.Jobs[0].Name)
-		}
-		t = with
-	}
+// onModels gives the jobs of the trace their speeds on the cluster's models.
+func (o *options) onModels(t trace.Trace, nodes []pal.Node) (trace.Trace, error) {
 	var models []string
 	for _, n := range nodes {
 		for _, g := range n.Groups {

@@ -52,27 +52,3 @@ later,1,4,99999,1000,llm2,"V100=1,K80=0.1"
 		}
 	}
 }
-
-// Speeds by application come from a file. Under each policy, a job takes longer on a cluster
-// without its fastest model.
-func TestSpeedsFile(t *testing.T) {
-	dir := t.TempDir()
-	speeds, jobs := filepath.Join(dir, "speeds.csv"), filepath.Join(dir, "jobs.csv")
-	for file, text := range map[string]string{
-		speeds: "model,gpu_model,rate\nllm,V100,10\nllm,K80,1\n",
-		jobs:   "job_id,gpus,submit_time,duration,model\na,1,0,1000,llm\n",
-	} {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, tc := range []struct {
-		policy, gpus string
-		want         float64
-	}{{"pal", "4xK80,4xV100", 1000}, {"pal", "4xK80", 10000}, {"fifo", "4xK80", 10000}, {"nomad", "4xK80", 10000}} {
-		r := report(t, "-trace", jobs, "-speeds", speeds, "-gpus", tc.gpus, "-outliers", "0", "-policy", tc.policy)
-		if jct := r.Jobs[0].JCT; jct < 0.85*tc.want || jct > 1.15*tc.want {
-			t.Errorf("%s on %s: it ends after %v s, want about %v", tc.policy, tc.gpus, jct, tc.want)
-		}
-	}
-}

@@ -3,7 +3,7 @@
 
 // Package simulate is `nomad-pal simulate`: it simulates a trace, a generated workload or the
 // history of a Nomad cluster under a policy. The command reports what would happen to the jobs, as
-// a table, JSON, CSV or an HTML page with plots.
+// a table, JSON or an HTML page with plots.
 package simulate
 
 import (
@@ -27,7 +27,6 @@ type options struct {
 	trace       string
 	generate    string
 	jobs        int
-	load        float64
 	fromNomad   bool
 	fromHistory bool
 	since       string
@@ -35,7 +34,6 @@ type options struct {
 	nodes       int
 	gpusPerNode int
 	fleet       fleet
-	speeds      string
 	outliers    int
 	locality    localityFlag
 	policy      string
@@ -48,7 +46,6 @@ type options struct {
 	rules       model.Config // the agent's rules: from -config, then the flags
 	seed        uint64
 	json        bool
-	csv         string
 	html        string
 	begin       time.Time       // date at simulated time 0
 	set         map[string]bool // flags given on the command line
@@ -137,8 +134,6 @@ func (o *options) jobFlags(f *flag.FlagSet) {
 	f.StringVar(&o.since, "since", "", "with -from-history: only runs from `TIME` on, such as 30d or 2026-11-01")
 	f.StringVar(&o.generate, "generate", "sia", "without -trace, -from-nomad and -from-history: generate jobs as sia (a small cluster, large gangs) or heavy (a large shared cluster, many tenants)")
 	f.IntVar(&o.jobs, "jobs", 160, "how many jobs to generate")
-	f.Float64Var(&o.load, "load", 1, "factor of the arrival rate: with 2, jobs arrive twice as fast")
-	f.StringVar(&o.speeds, "speeds", "", "read from `FILE` how fast the applications of the jobs run on each GPU model: columns model, gpu_model and rate (work per second)")
 	f.BoolVar(&o.preempt, "preempt", false, "all gangs allow the queue to stop and move them (pal_preempt)")
 	f.DurationVar(&o.checkpoint, "checkpoint", 0, "time from one checkpoint of a gang to the next (pal_checkpoint): a stop loses the work since the last checkpoint; 0: a stop loses no work")
 	f.StringVar(&o.estimates, "estimates", "none", "users' estimates of run times: none (only those of the trace), exact, users (too long and round), or wrong:F (off by a factor of up to F either way)")
@@ -163,22 +158,11 @@ func (o *options) policyFlags(f *flag.FlagSet) {
 	o.settings = settings{}
 	f.Var(o.settings, "set", "`KEY=VALUE` in the agent's block queue, such as order=fifo or restart_cost=2m; may be repeated. With migrate=true, all gangs may be moved (pal_migrate), not only those that may be stopped (-preempt)")
 	f.StringVar(&o.policy, "policy", string(d.Placement), "placement (pal, pm-first, packed, spread, random) under the agent's queue, or one of the policies above")
-	o.begin = time.Date(2024, time.January, 1, 0, 0, 0, 0, time.UTC)
-	f.Func("begin", "when the trace begins, as `TIME` such as 2024-01-01 or 2024-01-01T08:00:00Z: for the windows of -config (default: the first submission if the trace has dates, and 2024-01-01, a Monday, otherwise)", func(s string) (err error) {
-		if o.begin, err = time.Parse(time.DateOnly, s); err == nil {
-			return nil
-		}
-		if o.begin, err = time.Parse(time.RFC3339, s); err != nil {
-			return errors.New("it is neither a day such as 2026-11-01 nor a time such as 2026-11-01T08:00:00Z")
-		}
-		return nil
-	})
 }
 
 func (o *options) outputFlags(f *flag.FlagSet) {
 	f.Uint64Var(&o.seed, "seed", 42, "seed of all random numbers; the same seed gives the same report, byte for byte")
 	f.BoolVar(&o.json, "json", false, "print the report as JSON")
-	f.StringVar(&o.csv, "csv", "", "write one line per job to `FILE`")
 	f.StringVar(&o.html, "html", "", "write a report with plots to `FILE`, readable offline")
 }
 

@@ -4,13 +4,11 @@
 package simulate
 
 import (
-	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -282,16 +280,4 @@ func (r *Report) writeTable(out io.Writer) error {
 		}
 	}
 	return w.Flush()
-}
-
-func (r *Report) writeCSV(w io.Writer) error {
-	c := csv.NewWriter(w)
-	_ = c.Write([]string{"id", "class", "gpus", "submit_s", "start_s", "finish_s", "jct_s", "wait_s", "slowdown", "runs", "locality", "gpu_model"})
-	f := func(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
-	for _, j := range r.Jobs {
-		_ = c.Write([]string{j.ID, j.Class, strconv.Itoa(j.GPUs), f(j.Submit), f(j.Start), f(j.Finish), f(j.JCT), f(j.Wait),
-			strconv.FormatFloat(j.Slowdown, 'f', 4, 64), strconv.Itoa(j.Runs), j.Locality, j.GPUModel})
-	}
-	c.Flush()
-	return c.Error()
 }

@@ -10,7 +10,6 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -64,14 +63,9 @@ func (o *options) run(stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if o.csv != "" {
-		if err := writeFile(o.csv, rep.writeCSV); err != nil {
-			return err
-		}
-	}
 	if o.html != "" {
-		if err := writeFile(o.html, rep.writeHTML); err != nil {
-			return err
+		if err := rep.writeHTML(o.html); err != nil {
+			return fmt.Errorf("writing the report %q: %w", o.html, err)
 		}
 	}
 	if o.json {
@@ -81,18 +75,6 @@ func (o *options) run(stdout, stderr io.Writer) error {
 		return rep.writeJSON(stdout)
 	}
 	return rep.writeTable(stdout)
-}
-
-func writeFile(path string, write func(io.Writer) error) error {
-	f, err := os.Create(path)
-	if err != nil {
-		return fmt.Errorf("writing the report: %w", err)
-	}
-	if err := write(f); err != nil {
-		f.Close()
-		return fmt.Errorf("writing the report %q: %w", path, err)
-	}
-	return f.Close()
 }
 
 // inputs returns the jobs and the nodes of the cluster.
@@ -120,7 +102,7 @@ func (o *options) inputs() (t trace.Trace, nodes []pal.Node, err error) {
 		}
 	}
 	if len(t.Jobs) > 0 {
-		if t, err = o.withSpeeds(t, nodes); err != nil {
+		if t, err = o.onModels(t, nodes); err != nil {
 			return t, nil, err
 		}
 	}
@@ -134,13 +116,9 @@ func (o *options) inputs() (t trace.Trace, nodes []pal.Node, err error) {
 		}
 		return t, nil, fmt.Errorf("trace %q has no job that can be simulated%s", t.Name, why)
 	}
-	if !o.set["begin"] && !t.Begin.IsZero() {
-		o.begin = t.Begin
-	}
-	for i := range t.Jobs {
-		if t.Jobs[i].SubmitS /= o.load; t.Jobs[i].SubmitS > sim.Unbounded.Seconds() {
-			return t, nil, fmt.Errorf("-load %v spreads the submissions over more than 100 years", o.load)
-		}
+	o.begin = t.Begin
+	if t.Begin.IsZero() {
+		o.begin = time.Date(2024, time.January, 1, 0, 0, 0, 0, time.UTC)
 	}
 	return t, nodes, nil
 }

@@ -4,6 +4,7 @@
 package simulate
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -14,61 +15,28 @@ import (
 )
 
 // TestWindows: a nightly window on the only node delays a job of an hour that arrives half an
-// hour before it. Times start at -begin.
+// hour before it. The simulation begins at the first date of the trace.
 func TestWindows(t *testing.T) {
 	dir := t.TempDir()
 	trace, config := filepath.Join(dir, "jobs.csv"), filepath.Join(dir, "agent.hcl")
-	for name, text := range map[string]string{
-		trace: "job_id,gpus,submit_time,duration,class\n0,1,0,3240,C\n1,1,86400,3240,C\n",
-		config: `window "nightly" {
-  cron     = "0 2 * * *"
-  duration = "1h"
-  racks    = ["` + "*" + `"]
-}
-`} {
+	write := func(name, text string) {
+		t.Helper()
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	args := []string{"-trace", trace, "-config", config, "-nodes", "1", "-outliers", "0", "-estimates", "exact"}
-	jct := func(job int, begin ...string) float64 {
+	write(config, "window \"nightly\" {\n  cron     = \"0 2 * * *\"\n  duration = \"1h\"\n  racks    = [\"*\"]\n}\n")
+	jct := func(job int, at string) float64 {
 		t.Helper()
-		return figuresOf(t, append(args, begin...)...).Jobs[job].JCT
+		write(trace, fmt.Sprintf("job_id,gpus,submit_time,duration,class\n0,1,2024-01-01 %s,3240,C\n1,1,2024-01-02 %s,3240,C\n", at, at))
+		return figuresOf(t, "-trace", trace, "-config", config, "-nodes", "1", "-outliers", "0", "-estimates", "exact").Jobs[job].JCT
 	}
-	least := jct(0) // long before the window at two
-	for begin, want := range map[string]float64{"2024-01-01T03:00:00Z": 0, "2024-01-01T02:30:00Z": 0.5 * 3600, "2024-01-01T02:30:00+01:00": 1.5 * 3600} {
+	least := jct(0, "00:00:00") // long before the window at two
+	for at, want := range map[string]float64{"03:00:00": 0, "02:30:00": 0.5 * 3600, "01:30:00": 1.5 * 3600} {
 		for job := range 2 { // the second job arrives a day later
-			if got := jct(job, "-begin", begin) - least; got < want-1 || got > want+1 {
-				t.Errorf("from %s on job %d takes %v s longer, want %v", begin, job, got, want)
+			if got := jct(job, at) - least; got < want-1 || got > want+1 {
+				t.Errorf("submitted at %s, job %d takes %v s longer, want %v", at, job, got, want)
 			}
-		}
-	}
-}
-
-// TestWindowsFollowDates: if the trace has dates, the simulation begins at the first of them,
-// unless -begin is given.
-func TestWindowsFollowDates(t *testing.T) {
-	dir := t.TempDir()
-	trace, config := filepath.Join(dir, "jobs.csv"), filepath.Join(dir, "agent.hcl")
-	for name, text := range map[string]string{
-		trace:  "job_id,tenant,gpus,submit_time,duration,class\n0,a,1,2026-11-22 02:30:00,3240,C\n1,b,1,2026-11-23 03:00:00,3240,C\n",
-		config: "window \"driver\" {\n  start    = \"2026-11-22T03:00:00Z\"\n  duration = \"1h\"\n  racks    = [\"*\"]\n}\n",
-	} {
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	jct := func(args ...string) float64 {
-		t.Helper()
-		return figuresOf(t, append([]string{"-trace", trace, "-config", config, "-nodes", "1", "-outliers", "0", "-estimates", "exact"}, args...)...).Jobs[0].JCT
-	}
-	const waits = 1.5 * 3600 // until the window has ended
-	if got := jct(); got < waits {
-		t.Errorf("the first job ran for %v s, although a window begins after half an hour", got)
-	}
-	for _, args := range [][]string{{"-begin", "2026-11-22T05:00:00Z"}} {
-		if got := jct(args...); got > waits {
-			t.Errorf("%v: the job waited for a window that is over: %v s", args, got)
 		}
 	}
 }

@@ -27,13 +27,12 @@ type row struct {
 	step   bool // the row describes a step of a job, not a job
 	slices bool // some of the GPUs are MIG instances
 
-	cluster, group, user string
-	gpus, nodes          opt // gpus: GPUs in total
-	members, each        opt
-	submit, start, end   opt
-	lasted               opt
-	state                state
-	rowNote              string
+	group, user        string
+	gpus, nodes        opt // gpus: GPUs in total
+	members, each      opt
+	submit, start, end opt
+	lasted             opt
+	state              state
 }
 
 // run is one run of a task group of a job.
@@ -61,20 +60,18 @@ const (
 
 // Ways in which a simulated job can differ from the trace. Reports count the jobs by difference.
 const (
-	noteRequeued   = "ran several times (requeued); the run times add up"
-	noteTwice      = "several rows describe the same run; the last of these rows is used"
-	noteNoGPU      = "task groups without GPUs are not simulated"
-	noteDependency = "a dependency that is not simulated (after, singleton, any of several)"
-	noteWide       = "members with more GPUs than a node has, split into several (-gpus-per-node)"
-	noteForeign    = "dependencies on jobs that are not simulated are ignored"
+	noteRequeued = "ran several times (requeued); the run times add up"
+	noteTwice    = "several rows describe the same run; the last of these rows is used"
+	noteNoGPU    = "task groups without GPUs are not simulated"
+	noteWide     = "members with more GPUs than a node has, split into several (-gpus-per-node)"
+	noteForeign  = "dependencies on jobs that are not simulated are ignored"
 )
 
 // booked is a job with its runs.
 type booked struct {
 	Job
-	user    string
-	runs    []run
-	rowNote string
+	user string
+	runs []run
 }
 
 // book collects the rows of each job.
@@ -161,7 +158,7 @@ func (b *book) book(r *row, u run) {
 		j.Line = e.Line
 		e.Job, e.runs[0], u = j, u, e.runs[0]
 	}
-	e.runs, e.rowNote = append(e.runs, u), cmp.Or(r.rowNote, e.rowNote)
+	e.runs = append(e.runs, u)
 }
 
 // settle computes the job's fields from the row.
@@ -169,20 +166,8 @@ func (r *row) settle() error {
 	r.Line = r.line
 	r.Name, r.Tenant = cmp.Or(r.Name, r.user), cmp.Or(r.Tenant, r.user)
 	r.Class, r.IterTimeS = cmp.Or(r.Class, pal.ClassA), 1
-	if r.cluster != "" {
-		r.ID = r.cluster + "/" + r.ID
-		if r.Array != "" {
-			r.Array = r.cluster + "/" + r.Array
-		}
-		for i := range r.After {
-			r.After[i] = r.cluster + "/" + r.After[i]
-		}
-	}
 	if r.Array == "" && r.Parallel > 0 {
 		return errors.New("parallel counts the jobs of an array, but the job belongs to no array")
-	}
-	if slices.Contains(r.After, r.ID) {
-		return fmt.Errorf("job %q comes after itself", r.ID)
 	}
 	return r.size()
 }
@@ -273,25 +258,10 @@ func (b *book) close(t *Trace) {
 	}
 }
 
-// spread refuses a log that spans too many years. One of the log's times is then probably a
-// placeholder for a missing time.
-func (b *book) spread(t *Trace) error {
-	if len(t.Jobs) == 0 {
-		return nil
-	}
-	byTime := func(a, b Job) int { return cmp.Compare(a.SubmitS, b.SubmitS) }
-	first, last := slices.MinFunc(t.Jobs, byTime), slices.MaxFunc(t.Jobs, byTime)
-	if years := (last.SubmitS - first.SubmitS) / (365 * 86400); last.SubmitS-first.SubmitS > longest {
-		return fmt.Errorf("%s:%d: job %q was submitted %.0f years before job %q (line %d); is one of these times wrong?",
-			b.name, first.Line, first.ID, years, last.ID, last.Line)
-	}
-	return nil
-}
-
 // order resolves the dependencies between jobs. Arrays are replaced by their jobs, and dependencies
 // on jobs that are not simulated are dropped. A dependency on a job that is not in the file is an
-// error, except in a log, which can begin after this job.
-func (b *book) order(t *Trace, log bool) error {
+// error.
+func (b *book) order(t *Trace) error {
 	arrays := map[string][]string{}
 	for _, j := range t.Jobs {
 		if j.Array != "" && j.Array != j.ID {
@@ -310,7 +280,7 @@ func (b *book) order(t *Trace, log bool) error {
 					break
 				}
 				after = append(after, slices.DeleteFunc(slices.Clone(arrays[id]), func(task string) bool { return task == j.ID })...)
-			case !known && !log:
+			case !known:
 				return fmt.Errorf("%s:%d: job %q comes after job %q, which is not in the file", b.name, j.Line, j.ID, id)
 			default:
 				after = append(after, id)
@@ -349,9 +319,6 @@ func (e *booked) merge() (leftOut string, line int) {
 	}
 	if len(groups) == 0 {
 		return leftOut, line
-	}
-	if e.rowNote != "" {
-		e.note(e.rowNote)
 	}
 	if again {
 		e.note(noteRequeued)

@@ -211,24 +211,12 @@ var states = map[string]state{
 	"revoked": ended, "terminated": ended, "succeeded": ended, "pass": ended, "killed": ended, "interrupted": ended,
 }
 
-// stateOf reads a state, also "CANCELLED by 1001", and "CANCELLED+", which sacct has truncated.
+// stateOf reads a state, also "CANCELLED by 1001".
 func stateOf(cell string) (state, error) {
 	if missing(cell) {
 		return unsaid, nil
 	}
-	word := strings.ToLower(strings.Fields(cell)[0])
-	is := states[word]
-	if cut, ok := strings.CutSuffix(word, "+"); ok && cut != "" {
-		for known, s := range states {
-			switch {
-			case !strings.HasPrefix(known, cut):
-			case is != unsaid && is != s:
-				return unsaid, fmt.Errorf("%q is ambiguous: it matches several states; write the full name of the state", cell)
-			default:
-				is = s
-			}
-		}
-	}
+	is := states[strings.ToLower(strings.Fields(cell)[0])]
 	if is == unsaid {
 		return unsaid, fmt.Errorf("%q is not a job state such as COMPLETED, FAILED, CANCELLED, RUNNING or PENDING", cell)
 	}

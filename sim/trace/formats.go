@@ -36,8 +36,8 @@ type column struct {
 // formats lists the kinds of tables. The first kind that matches counts.
 func formats() []format {
 	return []format{
-		{title: "Slurm", hint: sacct, known: []string{"jobid|jobidraw", "alloctres|reqtres|allocgres|elapsed|elapsedraw|submit|start"},
-			needs: []string{"alloctres|reqtres|allocgres|reqgres", "submit", "elapsedraw|elapsed|start+end"}, columns: slurm(), slurm: true},
+		{title: "Slurm", hint: sacct, known: []string{"jobid|jobidraw", "alloctres|reqtres|elapsed|elapsedraw|submit|start"},
+			needs: []string{"alloctres|reqtres", "submit", "elapsedraw|elapsed|start+end"}, columns: slurm(), slurm: true},
 		{title: "a table of your own", known: []string{"gpus|member_gpus"}, needs: []string{"job_id", "submit_time", "duration|start_time+end_time"},
 			columns: []column{{"group", words(group)}, {"tenant", words(tenant)}, {"model", words(jobName)}, {"class", value(class, pal.ParseAppClass)},
 				{"speed", value(speeds, parseSpeeds)}, {"gpus", count(gpus)}, {"members", count(members)}, {"member_gpus", count(each)},

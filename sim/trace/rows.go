@@ -37,12 +37,6 @@ func text(r io.Reader) (*bufio.Reader, error) {
 			return nil, fmt.Errorf("unpack: %w", err)
 		}
 		return text(z)
-	case is("\xff\xfe"), is("\xfe\xff"):
-		return nil, errors.New("the file is UTF-16; save it as UTF-8")
-	case is("PK\x03\x04"):
-		return nil, errors.New("the file is a spreadsheet or a zip archive; save the table as CSV")
-	case is("\x28\xb5\x2f\xfd"), is("\xfd7zX"), is("BZh"):
-		return nil, errors.New("the file is compressed, but not with gzip; decompress it, or compress it with gzip")
 	}
 	return b, nil
 }
@@ -59,7 +53,7 @@ type rows struct {
 // openRows reads the lines before the rows.
 func openRows(name string, b *bufio.Reader) (*rows, error) {
 	rs := &rows{name: name}
-	comma, first := byte(0), ""
+	first := ""
 	for {
 		head, err := b.Peek(headBytes)
 		if len(head) == 0 {
@@ -70,21 +64,14 @@ func openRows(name string, b *bufio.Reader) (*rows, error) {
 		}
 		line, _, ended := strings.Cut(string(head), "\n")
 		first = strings.TrimSpace(line)
-		if sep, ok := strings.CutPrefix(first, "sep="); ok && len(sep) == 1 { // Excel writes this line
-			comma = sep[0]
-		} else if !idle(first) {
+		if first != "" && !strings.HasPrefix(first, "#") {
 			break
 		}
 		_, _ = b.Discard(len(line) + map[bool]int{true: 1}[ended])
 		rs.line++
 	}
-	if comma == 0 {
-		comma = separator(first)
-	}
-	rs.comma, rs.next = comma, rs.quoted(b, comma)
-	if (comma == '|' || comma == '\t') && !strings.HasPrefix(first, `"`) {
-		rs.next = rs.plain(b, comma)
-	}
+	rs.comma = separator(first)
+	rs.next = rs.reader(b)
 	row, err := rs.next()
 	if err != nil {
 		return nil, fmt.Errorf("%s:%d: read header: %w", name, rs.line, err)
@@ -95,9 +82,6 @@ func openRows(name string, b *bufio.Reader) (*rows, error) {
 	}
 	return rs, nil
 }
-
-// idle reports whether a line is empty or a comment.
-func idle(line string) bool { return line == "" || strings.HasPrefix(line, "#") }
 
 // separator is the most frequent separator in the first line, outside quotes.
 func separator(first string) byte {
@@ -119,19 +103,13 @@ func separator(first string) byte {
 	return best
 }
 
-func split(line string, comma byte) []string {
-	parts := strings.Split(line, string(comma))
-	for i := range parts {
-		parts[i] = strings.TrimSpace(parts[i])
-	}
-	return parts
-}
-
-// quoted reads rows whose values can be in quotes.
-func (rs *rows) quoted(b *bufio.Reader, comma byte) func() ([]string, error) {
+// reader reads rows whose values can be in quotes. In what sacct writes, a quote in a job's name is
+// part of the name.
+func (rs *rows) reader(b *bufio.Reader) func() ([]string, error) {
 	c := csv.NewReader(b)
-	c.Comma, c.Comment, c.FieldsPerRecord = rune(comma), '#', -1
-	c.ReuseRecord, c.TrimLeadingSpace = true, true
+	c.Comma, c.Comment, c.FieldsPerRecord = rune(rs.comma), '#', -1
+	c.ReuseRecord, c.LazyQuotes = true, rs.comma == '|'
+	c.TrimLeadingSpace = rs.comma != '\t' // otherwise, empty values would be missing
 	before := rs.line
 	return func() ([]string, error) {
 		row, err := c.Read()
@@ -146,40 +124,6 @@ func (rs *rows) quoted(b *bufio.Reader, comma byte) func() ([]string, error) {
 		}
 		return row, err
 	}
-}
-
-// plain reads rows as sacct writes them: a quote in a job's name is part of the name. Excel can put
-// whole values in quotes, so plain removes the quotes around a value.
-func (rs *rows) plain(b *bufio.Reader, comma byte) func() ([]string, error) {
-	return func() ([]string, error) {
-		for {
-			line, err := b.ReadString('\n')
-			if line == "" {
-				return nil, err
-			}
-			rs.line++
-			if idle(strings.TrimSpace(line)) {
-				continue
-			}
-			row := split(strings.TrimRight(line, "\r\n"), comma)
-			for i, v := range row {
-				if len(v) > 1 && v[0] == '"' && v[len(v)-1] == '"' {
-					row[i] = strings.ReplaceAll(v[1:len(v)-1], `""`, `"`)
-				}
-			}
-			return row, nil
-		}
-	}
-}
-
-// nameless returns the index of the first value in a column without a name, or -1.
-func (rs *rows) nameless(row []string) int {
-	for i, name := range rs.header {
-		if name == "" && row[i] != "" {
-			return i
-		}
-	}
-	return -1
 }
 
 // each reads all rows until one is invalid, but skips rows without values and repeated headers.
@@ -200,7 +144,7 @@ func (rs *rows) each(do func(row []string) error) error {
 			err = fmt.Errorf("the row has %d fields, but the header has %d; is the line cut off, or does a value contain the separator %q? "+
 				"Leave that column out, or choose another separator", len(row), len(rs.header), rs.comma)
 		default:
-			if i := rs.nameless(row); i >= 0 {
+			if i := slices.Index(rs.header, ""); i >= 0 && row[i] != "" {
 				err = fmt.Errorf("value %d (%q) has no column in the header", i+1, row[i])
 				break
 			}

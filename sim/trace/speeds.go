@@ -4,10 +4,7 @@
 package trace
 
 import (
-	"errors"
-	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 
@@ -66,71 +63,4 @@ func (j Job) onModels(models []string) map[string]float64 {
 func ModelName(model string) string {
 	parts := strings.SplitN(model, "/", 3)
 	return parts[len(parts)-1]
-}
-
-// WithSpeeds returns the trace with speeds by application, and the number of jobs that got speeds.
-// The application of a job is the job's name. Jobs that already have speeds keep them.
-func (t Trace) WithSpeeds(apps map[string]pal.Speeds) (Trace, int) {
-	have := 0
-	t.Jobs = slices.Clone(t.Jobs)
-	for i := range t.Jobs {
-		j := &t.Jobs[i]
-		if j.Speeds == nil {
-			j.Speeds = apps[j.Name]
-		}
-		if j.Speeds != nil {
-			have++
-		}
-	}
-	return t, have
-}
-
-// ReadSpeeds reads how fast applications run. The table has the columns model, gpu_model and rate
-// (work per second, in any unit).
-func ReadSpeeds(path string) (map[string]pal.Speeds, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("opening speeds: %w", err)
-	}
-	defer f.Close()
-	in, err := text(f)
-	if err != nil {
-		return nil, fmt.Errorf("reading %q: %w", path, err)
-	}
-	rs, err := openRows(path, in)
-	if err != nil {
-		return nil, err
-	}
-	at := [3]int{}
-	for i, name := range []string{"model", "gpu_model", "rate"} {
-		if at[i] = slices.Index(rs.header, name); at[i] < 0 {
-			return nil, fmt.Errorf("%s:%d: the columns are %s; want model,gpu_model,rate", path, max(1, rs.line), strings.Join(rs.header, ","))
-		}
-	}
-	rates := map[string]map[string]float64{}
-	err = rs.each(func(cells []string) error {
-		app, model := cells[at[0]], cells[at[1]]
-		rate, err := number(cells[at[2]], 0)
-		switch {
-		case err != nil:
-			return err
-		case app == "" || model == "":
-			return errors.New("the row has no application (model), or no GPU model")
-		case rate == 0:
-			return errors.New("the rate must be positive")
-		}
-		if rates[app] == nil {
-			rates[app] = map[string]float64{}
-		}
-		rates[app][model] = rate
-		return nil
-	})
-	if err == nil && len(rates) == 0 {
-		err = fmt.Errorf("%s: no application has speeds", path)
-	}
-	apps := map[string]pal.Speeds{}
-	for app, by := range rates {
-		apps[app] = pal.SpeedsOf(by)
-	}
-	return apps, err
 }

@@ -4,8 +4,6 @@
 package trace
 
 import (
-	"os"
-	"path/filepath"
 	"reflect"
 	"testing"
 
@@ -33,17 +31,5 @@ func TestOnModels(t *testing.T) {
 	}
 	if skipped := got.Skipped(); skipped["runs on none of the cluster's GPU models"] != 1 || all.Jobs[0].EstimateS != 80 {
 		t.Errorf("%v are left out; the trace is now %+v", skipped, all.Jobs[0])
-	}
-}
-
-// Speeds are relative to the fastest model.
-func TestReadSpeeds(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "speeds.csv")
-	if err := os.WriteFile(path, []byte("model,gpu_model,rate\nllm,NVIDIA H100,300\nllm,Tesla T4,30\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	got, err := ReadSpeeds(path)
-	if want := map[string]pal.Speeds{"llm": {"NVIDIA H100": 1, "Tesla T4": 0.1}}; err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("got %+v, %v; want %+v", got, err, want)
 	}
 }

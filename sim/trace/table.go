@@ -8,10 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
-
-	"github.com/nomad-pal/nomad-pal/internal/nearest"
 )
 
 // table reads rows according to a format.
@@ -72,13 +69,9 @@ func (t *table) check() error {
 	other := slices.DeleteFunc(slices.Sorted(maps.Keys(t.at)), func(name string) bool {
 		return name == "" || slices.Contains(known, name) || t.format.slurm
 	})
-	for _, name := range other {
-		if asked := nearest.Question(name, known); asked != "" {
-			return fmt.Errorf("column %q is unknown%s", name, asked)
-		}
-	}
 	if missing := t.lacks(t.format.needs); len(missing) > 0 {
-		return fmt.Errorf("%s is missing (the table is read as %s%s)", t.columnsText(missing), t.format.title, t.format.hint)
+		names := strings.NewReplacer("|", " or ", "+", " and ").Replace(strings.Join(missing, "; "))
+		return fmt.Errorf("these columns are missing: %s (the table is read as %s%s)", names, t.format.title, t.format.hint)
 	}
 	if len(other) > 0 {
 		return fmt.Errorf("column %q is unknown; the table is read as %s, which has %s", other[0], t.format.title, strings.Join(known, ", "))
@@ -86,65 +79,18 @@ func (t *table) check() error {
 	return nil
 }
 
-// columnsText writes columns such as "a|b+c" for people, with similar names from the table, which
-// are probably misspelt.
-func (t *table) columnsText(columns []string) string {
-	texts := make([]string, len(columns))
-	for i, c := range columns {
-		texts[i] = "column " + strings.NewReplacer("|", ", or ", "+", " and ").Replace(c)
-		if has := nearest.Name(c, slices.Sorted(maps.Keys(t.at))); has != "" {
-			texts[i] += fmt.Sprintf(" (rename column %q?)", has)
-		}
-	}
-	return strings.Join(texts, "; ")
-}
-
-// unknown returns the error for a table of no known format. The error lists the formats and names
-// the nearest one.
+// unknown returns the error for a table of no known format.
 func (t *table) unknown(all []format) error {
-	var titles []string
-	best, most := 0, 0
+	titles := make([]string, len(all))
 	for i, f := range all {
-		titles = append(titles, f.title)
-		same := 0
-		for _, c := range f.columns {
-			if t.has(c.name) {
-				same++
-			}
-		}
-		if same > most {
-			best, most = i, same
-		}
+		titles[i] = f.title
 	}
-	near := ""
-	if most > 0 {
-		near = fmt.Sprintf("; the nearest is %s, but %s is missing", all[best].title, t.columnsText(t.lacks(append(all[best].known, all[best].needs...))))
+	hint := ""
+	if len(t.header) == 1 || slurmID.MatchString(t.header[0]) {
+		hint = "; separate the columns with commas, semicolons, tabs or |, below a header" + all[0].hint
 	}
-	seen := "its columns are " + printable(begin(strings.Join(t.header, ", ")))
-	if len(t.header) == 1 {
-		seen = fmt.Sprintf("its first line is %q: separate the columns with commas, semicolons, tabs or |%s", begin(t.header[0]), all[0].hint)
-	} else if len(t.header[0]) > 0 && slurmID.MatchString(t.header[0]) {
-		seen = fmt.Sprintf("its first line is %q: there is no header%s", begin(strings.Join(t.header, ", ")), all[0].hint)
-	}
-	return fmt.Errorf("unknown trace format: %s%s. Known formats: %s (with columns job_id, gpus, submit_time, duration and more)",
-		seen, near, strings.Join(titles, ", "))
-}
-
-// printable quotes text with characters that a terminal cannot print.
-func printable(text string) string {
-	if q := strconv.Quote(text); strings.Contains(q, `\`) {
-		return q
-	}
-	return text
-}
-
-// begin returns the beginning of a text, which can be as long as a whole file.
-func begin(text string) string {
-	const most = 500
-	if len(text) <= most {
-		return text
-	}
-	return strings.ToValidUTF8(text[:most], "") + "…"
+	return fmt.Errorf("unknown trace format: its columns are %.500q%s. Known formats: %s (with columns job_id, gpus, submit_time, duration and more)",
+		strings.Join(t.header, ", "), hint, strings.Join(titles, ", "))
 }
 
 // read reads all rows into the book.

@@ -20,7 +20,6 @@
 package trace
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"io"
@@ -168,9 +167,6 @@ func Read(name string, r io.Reader) (Trace, error) {
 	if err != nil {
 		return t, fmt.Errorf("reading trace %q: %w", name, err)
 	}
-	if head, _ := in.Peek(headBytes); bytes.HasPrefix(bytes.TrimSpace(head), []byte("[")) || bytes.HasPrefix(bytes.TrimSpace(head), []byte("{")) {
-		return t, fmt.Errorf("%s:1: the file is JSON, not a table; for Slurm, use sacct -P instead of --json", name)
-	}
 	rs, err := openRows(name, in)
 	if err != nil {
 		return t, err
@@ -190,10 +186,7 @@ func Read(name string, r io.Reader) (Trace, error) {
 		t.Begin = Epoch
 	}
 	t.Rebase()
-	if err := b.spread(&t); err != nil {
-		return t, err
-	}
-	return t, b.order(&t, tb.format.slurm)
+	return t, b.order(&t)
 }
 
 // highestPriority is the highest priority of a job in Nomad.

@@ -38,18 +38,15 @@ func TestTenants(t *testing.T) {
 
 func TestErrorsNameTheLine(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                  "f:1: the file is empty",
-		"# nothing\n\n":     "f:3: the file is empty",
-		"\n {\"jobs\": []}": "f:1: the file is JSON, not a table; for Slurm, use sacct -P instead of --json",
+		"":              "f:1: the file is empty",
+		"# nothing\n\n": "f:3: the file is empty",
 		"# by hand\n\njob_id,user,gpus,submit_time,duration\n# first\n1,u,1,2020-04-01 00:00:00,10\n2,u,1,yesterday,10\n": `f:6: column "submit_time"`,
 		"job_id,gpus,submit_time,duration,model\n0,1.5,5,10,vgg19\n":                                                      `f:2: column "gpus"`,
 		"job_id,gpus,submit_time,duration,model\n0,1,+Inf,10,vgg19\n":                                                     `f:2: column "submit_time": +Inf is not a finite number`,
 		"job_id,gpus,submit_time,duration,model\n0,1\n":                                                                   "f:2: the row has 2 fields, but the header has 5",
 		"job_id,gpus,submit_time,duration,model\n0,1,5,10,\"vgg19\n":                                                      `f:2: extraneous or missing " in quoted-field`,
 		"job_id,gpus,start_time,submit_time,duration\np,1,-2,5,1\n":                                                       `f:2: column "start_time": -2 is less than 0`,
-		"\xff\xfej\x00o\x00b\x00": `reading trace "f": the file is UTF-16; save it as UTF-8`,
-		"PK\x03\x04rest":          `reading trace "f": the file is a spreadsheet or a zip archive; save the table as CSV`,
-		"\x1f\x8bno gzip at all":  `reading trace "f": unpack`,
+		"\x1f\x8bno gzip at all": `reading trace "f": unpack`,
 	} {
 		if _, err := Read("f", strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want it to say %q", text, err, want)
@@ -86,7 +83,6 @@ func TestTablesOfSpreadsheets(t *testing.T) {
 		"tabs and quotes":        strings.ReplaceAll(strings.ReplaceAll(plain, "bob", `"bob"`), ",", "\t"),
 		"bars and quotes":        `"` + strings.ReplaceAll(strings.ReplaceAll(strings.TrimSpace(plain), ",", `"|"`), "\n", "\"\n\"") + "\"\n",
 		"a separator at the end": strings.ReplaceAll(plain, "\n", ",\n"),
-		"Excel's first line":     "sep=;\n" + strings.ReplaceAll(plain, ",", ";"),
 		"comments":               "# from the log\n\n" + plain + "# end\n",
 		"empty rows":             plain + ",,,,\n\n",
 		"packed":                 packed(t, "\ufeff"+plain),
