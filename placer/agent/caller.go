@@ -183,7 +183,7 @@ func refuse(w http.ResponseWriter, err error) {
 	switch {
 	case denied(err):
 		status = http.StatusForbidden
-	case errors.Is(err, errPriority), errors.Is(err, errNotQueued), errors.Is(err, placer.ErrNotQuarantined):
+	case errors.Is(err, errPriority), errors.Is(err, errNotQueued), errors.Is(err, placer.ErrNotQuarantined), errors.Is(err, nomad.ErrDeploymentFailed):
 		status = http.StatusBadRequest
 	case errors.Is(err, errNotAtWork):
 		status = http.StatusServiceUnavailable

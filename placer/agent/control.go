@@ -79,6 +79,11 @@ func (s *server) serveControl(w http.ResponseWriter, r *http.Request) {
 				return err
 			}
 		}
+		if what == "release" {
+			if err := c.client.MayRelease(ctx, job); err != nil {
+				return err
+			}
+		}
 		name, err = c.name(ctx)
 		return err
 	})
@@ -159,17 +164,18 @@ func (s *server) serveQuarantine(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	known := slices.ContainsFunc(snapshot.GPUs(), func(g palapi.GPU) bool { return attr.GPUOf(g.ID) == id })
-	if what == "quarantine" && !known {
-		http.Error(w, fmt.Sprintf("no GPU %q", id), http.StatusNotFound)
-		return
-	}
 	var err error
-	if what == "lift" {
-		_, err = placer.LiftQuarantine(r.Context(), c.client, id)
-	} else {
+	switch {
+	case what == "lift":
+		_, err = placer.LiftQuarantine(r.Context(), c.client, id) // also of a GPU that no node has now
+	case known:
 		err = placer.PutInQuarantine(r.Context(), c.client, palapi.LongestQuarantine, in.Why, id)
 	}
-	if err != nil {
+	switch {
+	case !known && (what == "quarantine" || errors.Is(err, placer.ErrNotQuarantined)):
+		http.Error(w, fmt.Sprintf("no GPU %q", id), http.StatusNotFound)
+		return
+	case err != nil:
 		refuse(w, needs(err, string(nomad.WriteVariables)))
 		return
 	}

@@ -19,6 +19,7 @@ func TestControlRights(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, map[string][]string{"alice": {"research"}, "bob": {"sales"}})
 	f.has(gpuJob("research", "mine", 4)) // more GPUs than exist: it waits
+	f.has(strings.Replace(gpuJob("research", "web", 4), "batch", "service", 1))
 	r := f.run(openConfig).ready()
 	const hold = "/v1/job/mine/hold?namespace=research"
 	for _, c := range []struct {
@@ -33,6 +34,8 @@ func TestControlRights(t *testing.T) {
 		{"alice", "/v1/job/mine/priority?namespace=research", `{"priority": 99999}`, http.StatusBadRequest, "a priority is a number"},
 		{"alice", "/v1/job/mine/priority?namespace=research", `{"priority": 101}`, http.StatusBadRequest, "Nomad refuses this priority: job priority must be between [1, 100]\n"},
 		{"alice", hold, `{"why": "` + strings.Repeat("x", 201) + `"}`, http.StatusBadRequest, "at most 200 bytes"},
+		{"alice", hold, `{"Reason": "data"}`, http.StatusBadRequest, `unknown field "Reason"`},
+		{"alice", "/v1/job/web/release?namespace=research", `{}`, http.StatusBadRequest, "version 0 failed its deployment"},
 		{"alice", hold, `{"why": "data", "by": "alice"}`, http.StatusOK, `"why": "data"`},
 		{"alice", "/v1/job/mine/priority?namespace=research", `{"priority": 70}`, http.StatusOK, `"priority": 70`},
 		{"alice", "/v1/reread", `{}`, http.StatusForbidden, "permission denied"},
@@ -99,6 +102,7 @@ func TestActionsUseTheCallersToken(t *testing.T) {
 		{"alice-secret", quarantine, `{"why": "fan"}`, http.StatusForbidden, `"write" of the variables`},
 		{"ops-secret", quarantine, `{}`, http.StatusBadRequest, "1 to 200 bytes"},
 		{"ops-secret", "/v1/gpu/GPU-9/quarantine", `{"why": "fan"}`, http.StatusNotFound, `no GPU "GPU-9"`},
+		{"ops-secret", "/v1/gpu/GPU-9/lift", `{}`, http.StatusNotFound, `no GPU "GPU-9"`},
 		{"ops-secret", "/v1/gpu/GPU-1/polish", `{}`, http.StatusNotFound, ""},
 		{"ops-secret", "/v1/gpu/GPU-1/lift", `{}`, http.StatusBadRequest, `GPU "GPU-1" is not in quarantine`},
 		{"ops-secret", quarantine, `{"why": "fan"}`, http.StatusOK, "{}"},

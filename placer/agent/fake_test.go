@@ -201,6 +201,8 @@ func (f *fake) answer(w http.ResponseWriter, r *http.Request, token string) {
 		f.index++
 		delete(f.jobs, namespace+"/"+id)
 		fmt.Fprintf(w, `{"EvalID":"e","JobModifyIndex":%d}`, f.index)
+	case path == "/v1/job/web/deployment":
+		fmt.Fprint(w, `{"ID":"d","JobVersion":0,"Status":"failed"}`)
 	case isJob && f.jobs[namespace+"/"+id] != nil:
 		_ = json.NewEncoder(w).Encode(f.jobs[namespace+"/"+id])
 	case strings.HasPrefix(path, "/v1/var/"):

@@ -4,6 +4,7 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"crypto/x509"
 	"encoding/json"
@@ -22,6 +23,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/semaphore"
+
+	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 )
 
 // answerWithin is the time limit for an answer. The limit is long, because the first snapshot of a
@@ -261,7 +264,12 @@ func (b *body) read(ctx context.Context, into any) error {
 		return errBusy
 	}
 	b.taken += int64(n) * partBytes
-	return json.Unmarshal(text, into)
+	if _, control := into.(*palapi.ControlRequest); !control {
+		return json.Unmarshal(text, into) // a job of a later Nomad can have fields that this version does not know
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	return d.Decode(into)
 }
 
 // parts counts the objects and lists of a JSON text.

@@ -335,6 +335,23 @@ func DeploymentFailed(d *api.Deployment, job *api.Job) bool {
 	return d != nil && d.Status == api.DeploymentStatusFailed && d.JobVersion == *job.Version
 }
 
+// ErrDeploymentFailed means that a job cannot be released, because its current version failed its
+// deployment.
+var ErrDeploymentFailed = errors.New("failed its deployment, and a release would make Nomad deploy this version again")
+
+// MayRelease returns an error if the deployment of the service's current version has failed. A
+// release registers a new version with the same tasks, which Nomad would deploy.
+func (c *Client) MayRelease(ctx context.Context, job *api.Job) error {
+	if *job.Type != api.JobTypeService {
+		return nil
+	}
+	d, err := c.Deployment(ctx, cluster.KeyOf(job))
+	if err != nil || !DeploymentFailed(d, job) {
+		return nil
+	}
+	return fmt.Errorf("job %q: version %d %w: first run a version that works, or revert to one (nomad job revert)", *job.ID, *job.Version, ErrDeploymentFailed)
+}
+
 // VersionsOfAllocs returns the job versions that a job's allocations run. The keys are allocation
 // ids.
 func (c *Client) VersionsOfAllocs(ctx context.Context, k cluster.JobKey) (map[string]uint64, error) {

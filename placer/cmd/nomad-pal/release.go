@@ -119,10 +119,13 @@ func (r *releases) run(state *cluster.State) error {
 	var errs []error
 	for _, k := range state.SortedJobs() {
 		job := state.Jobs[k]
+		if !r.wants(k) || cluster.Ended(job) || !carries(job) {
+			continue
+		}
+		err := r.client.MayRelease(r.b.ctx, job)
 		switch {
-		case !r.wants(k) || cluster.Ended(job) || !carries(job):
-		case r.failedDeployment(job):
-			errs = append(errs, fmt.Errorf("job %q: version %d failed its deployment, and a release would make Nomad deploy this version again: first run a version that works, or revert to one (nomad job revert)", k.ID, *job.Version))
+		case err != nil:
+			errs = append(errs, err)
 		case r.now || cluster.Template(job):
 			errs = append(errs, r.releaseNow(state, k))
 		default:
@@ -141,16 +144,6 @@ func countMembers(job *api.Job) (n int) {
 		n += rewrite.Members(g)
 	}
 	return n
-}
-
-// failedDeployment reports whether the deployment of the service's current version has failed. A
-// release registers a new version with the same tasks, which Nomad would deploy.
-func (r *releases) failedDeployment(job *api.Job) bool {
-	if *job.Type != api.JobTypeService {
-		return false
-	}
-	d, err := r.client.Deployment(r.b.ctx, cluster.KeyOf(job))
-	return err == nil && nomad.DeploymentFailed(d, job)
 }
 
 // carries reports whether the job has a gate or pins.
