@@ -74,7 +74,7 @@ func anys[T any](of []T) (out []any) {
 const (
 	runColumns = "namespace, job, submitted, username, class, model, gpus, member_gpus, preemptible, state, reason, started, whole, ended, waited, " +
 		"predicted, packed, any_gpus, slowest, family, took, seen, idle, stops, stops_lost, stops_won"
-	allocColumns = "id, namespace, job, submitted, username, class, node, model, gpus, held, began, status, vain, predicted, packed, any_gpus"
+	allocColumns = "id, namespace, job, submitted, username, class, node, model, gpus, held, began, status, vain, predicted, packed"
 	inOrder      = " ORDER BY submitted DESC" // no further columns, or SQLite may sort all rows
 )
 
@@ -201,7 +201,7 @@ func (db *DB) runs(ctx context.Context, statement string, args ...any) ([]palapi
 func span(ms int64) palapi.Seconds { return palapi.Seconds(ms * int64(time.Millisecond)) }
 
 func (db *DB) rows(ctx context.Context, statement string, args []any, each func(*sql.Rows) error) (err error) {
-	rows, err := db.sql.QueryContext(ctx, dialect(statement, db.postgres), storable(args)...)
+	rows, err := db.sql.QueryContext(ctx, numbered(statement), storable(args)...)
 	if err != nil {
 		return fmt.Errorf("cannot read the history: %w", err)
 	}
@@ -248,7 +248,7 @@ func (db *DB) allocs(ctx context.Context, f Filter) (out []Alloc, err error) {
 		var a Alloc
 		var submitted, began, vain int64
 		var gpus string
-		err := rows.Scan(&a.ID, &a.Namespace, &a.Job, &submitted, &a.User, &a.Class, &a.Node, &a.Model, &gpus, &a.Held, &began, &a.Status, &vain, &a.Predicted, &a.Packed, &a.Any)
+		err := rows.Scan(&a.ID, &a.Namespace, &a.Job, &submitted, &a.User, &a.Class, &a.Node, &a.Model, &gpus, &a.Held, &began, &a.Status, &vain, &a.Predicted, &a.Packed)
 		a.Submitted, a.From, a.Vain, a.GPUs = loaded(submitted), loaded(began), loaded(vain), strings.Split(gpus, ",")
 		out = append(out, a)
 		return err
@@ -258,20 +258,12 @@ func (db *DB) allocs(ctx context.Context, f Filter) (out []Alloc, err error) {
 
 func usageOf(of []string, s sums) palapi.Usage {
 	hours := s.hours
-	u := palapi.Usage{
+	return palapi.Usage{
 		Of: of, GPUHours: hours(gpuTime), FailedGPUHours: hours(failedTime), HeldInVainGPUHours: hours(vainTime), IdleGPUHours: hours(idleTime),
-		SavedGPUHours: hours(savedTime), SavedAnyGPUHours: hours(savedAnyTime),
-		Runs: s[runsEnded], Complete: s[runsComplete], Failed: s[runsFailed], Stopped: s[runsStopped], WaitedHours: hours(waitedTime),
+		SavedGPUHours: hours(savedTime),
+		Runs:          s[runsEnded], Complete: s[runsComplete], Failed: s[runsFailed], WaitedHours: hours(waitedTime),
 		Stops: s[stops], StopsLostGPUHours: hours(stopsLost), StopsSavedHours: hours(stopsWon),
-		Waits: [6]int64(s[wait1m : waitMore+1]),
-		Seen:  palapi.Seen{Runs: s[seenRuns], GPUHours: hours(seenTime), SavedGPUHours: hours(seenPacked) - hours(seenTime), SavedAnyGPUHours: hours(seenAny) - hours(seenTime)},
 	}
-	work := hours(seenWork)
-	if work > 0 {
-		u.Seen.Slowdown, u.Seen.PredictedSlowdown = u.Seen.GPUHours/work, hours(seenPredicted)/work
-		u.Seen.PackedSlowdown, u.Seen.AnySlowdown = hours(seenPacked)/work, hours(seenAny)/work
-	}
-	return u
 }
 
 // groupings maps each of [palapi.UsageColumns] to the column with the sums in the database, and to a function

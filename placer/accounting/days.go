@@ -34,35 +34,16 @@ func monthOf(day int64) int64 {
 type sum int
 
 const (
-	gpuTime      sum = iota // all GPU time
-	failedTime              // GPU time of allocations that failed or were lost
-	vainTime                // GPU time held while other members were missing
-	idleTime                // GPU time in which GPUs are known to have computed nothing
-	savedTime               // additional GPU time that packing would have taken, as predicted
-	savedAnyTime            // additional GPU time of any GPUs of the model, on average
+	gpuTime    sum = iota // all GPU time
+	failedTime            // GPU time of allocations that failed or were lost
+	vainTime              // GPU time held while other members were missing
+	idleTime              // GPU time in which GPUs are known to have computed nothing
+	savedTime             // additional GPU time that packing would have taken, as predicted
 	// The number of runs that ended on the day, and their total wait time.
 	runsEnded
 	runsComplete
 	runsFailed
-	runsStopped
 	waitedTime
-	// The number of ended runs that had started, by wait time (see [WaitedBelow]).
-	wait1m
-	wait10m
-	wait1h
-	wait6h
-	wait1d
-	waitMore
-	// Runs with a measured slowdown. The first value is the number of runs, and the second their
-	// GPU time. The other values are the GPU time of the measured runs at slowdown 1, at the
-	// predicted slowdown, at the slowdown predicted for packing, and at the slowdown predicted for
-	// any GPUs.
-	seenRuns
-	seenTime
-	seenWork
-	seenPredicted
-	seenPacked
-	seenAny
 	// How often ended runs were stopped for other jobs, the GPU time that these stops cost, and how
 	// much earlier ended runs got GPUs because other jobs were stopped for them.
 	stops
@@ -73,17 +54,13 @@ const (
 
 // sumColumns lists the database columns that hold the sums.
 var sumColumns = [numSums]string{
-	"gpu_ms", "failed_ms", "vain_ms", "idle_ms", "saved_ms", "saved_any_ms",
-	"runs", "complete", "failed", "stopped", "waited_ms",
-	"wait_1m", "wait_10m", "wait_1h", "wait_6h", "wait_1d", "wait_more",
-	"seen_runs", "seen_ms", "seen_work_ms", "seen_predicted_ms", "seen_packed_ms", "seen_any_ms",
+	"gpu_ms", "failed_ms", "vain_ms", "idle_ms", "saved_ms",
+	"runs", "complete", "failed", "waited_ms",
 	"stops", "stops_lost_ms", "stops_won_ms",
 }
 
-// sumTypes returns the names and SQL types of the columns up to last.
-func sumTypes(last sum) string {
-	return "\n\t" + strings.Join(sumColumns[:last+1], " BIGINT NOT NULL,\n\t") + " BIGINT NOT NULL"
-}
+// sumTypes has the names and SQL types of the columns.
+var sumTypes = "\n\t" + strings.Join(sumColumns[:], " BIGINT NOT NULL,\n\t") + " BIGINT NOT NULL"
 
 type sums [numSums]int64
 
@@ -98,11 +75,6 @@ func (s sums) plus(o sums) sums {
 // the GPU time of a large cluster.
 func (s sums) hours(i sum) float64 { return float64(s[i]) / float64(time.Hour.Milliseconds()) }
 
-// WaitedBelow returns the upper limits of the ranges of wait times. The last range has no limit.
-func WaitedBelow() []time.Duration {
-	return []time.Duration{time.Minute, 10 * time.Minute, time.Hour, 6 * time.Hour, dayLong}
-}
-
 // sumsOf returns the amounts that an ended run adds to the sums of its day.
 func sumsOf(r palapi.Run) (s sums) {
 	s[runsEnded], s[waitedTime] = 1, time.Duration(r.Waited).Milliseconds()
@@ -112,24 +84,6 @@ func sumsOf(r palapi.Run) (s sums) {
 		s[runsComplete] = 1
 	case palapi.RunFailed:
 		s[runsFailed] = 1
-	case palapi.RunStopped:
-		s[runsStopped] = 1
-	}
-	if !r.Started.IsZero() {
-		i := wait1m
-		for _, below := range WaitedBelow() {
-			if time.Duration(r.Waited) < below {
-				break
-			}
-			i++
-		}
-		s[i] = 1
-	}
-	if r.Seen > 0 && r.Packed > 0 && r.Any > 0 {
-		took := float64(time.Duration(r.Took).Milliseconds()) * float64(r.GPUs)
-		work := took / r.Seen
-		s[seenRuns], s[seenTime], s[seenWork] = 1, int64(took), int64(work)
-		s[seenPredicted], s[seenPacked], s[seenAny] = int64(work*r.Predicted), int64(work*r.Packed), int64(work*r.Any)
 	}
 	return s
 }
@@ -145,21 +99,12 @@ func (a Alloc) addTo(days map[dayKey]sums, since, until time.Time) {
 		if a.Vain.After(from) {
 			s[vainTime] = a.gpuTime(from, earlier(a.Vain, to))
 		}
-		if a.Predicted > 0 {
-			s[savedTime], s[savedAnyTime] = more(s[gpuTime], a.Packed/a.Predicted), more(s[gpuTime], a.Any/a.Predicted)
+		if a.Predicted > 0 && a.Packed > 0 {
+			s[savedTime] = int64(float64(s[gpuTime]) * (a.Packed/a.Predicted - 1))
 		}
 		k := a.dayKey(day)
 		days[k] = days[k].plus(s)
 	})
-}
-
-// more returns how much longer a run of ms milliseconds takes at the slowdown times, or 0 if times
-// is unknown.
-func more(ms int64, times float64) int64 {
-	if times == 0 {
-		return 0
-	}
-	return int64(float64(ms) * (times - 1))
 }
 
 func (a Alloc) dayKey(day int64) dayKey {

@@ -151,35 +151,17 @@ func (db *DB) migrate(ctx context.Context) error {
 // tx is a transaction. Statements use ? for arguments, even if the database is PostgreSQL.
 type tx struct {
 	*sql.Tx
-	ctx      context.Context
-	postgres bool
-	prepared map[string]*sql.Stmt
+	ctx context.Context
 }
 
 func (t tx) exec(statement string, args ...any) error {
-	_, err := t.ExecContext(t.ctx, dialect(statement, t.postgres), args...)
+	_, err := t.ExecContext(t.ctx, numbered(statement), args...)
 	return err
 }
 
-// prepare returns a prepared statement. The transaction closes the statement when it ends.
-func (t tx) prepare(statement string) (*sql.Stmt, error) {
-	if s := t.prepared[statement]; s != nil {
-		return s, nil
-	}
-	s, err := t.PrepareContext(t.ctx, dialect(statement, t.postgres))
-	if err == nil {
-		t.prepared[statement] = s
-	}
-	return s, err
-}
-
-// change executes a prepared statement, and reports whether it changed a row.
+// change executes a statement, and reports whether it changed a row.
 func (t tx) change(statement string, args ...any) (bool, error) {
-	s, err := t.prepare(statement)
-	if err != nil {
-		return false, err
-	}
-	done, err := s.ExecContext(t.ctx, storable(args)...)
+	done, err := t.ExecContext(t.ctx, numbered(statement), storable(args)...)
 	if err != nil {
 		return false, err
 	}
@@ -187,11 +169,9 @@ func (t tx) change(statement string, args ...any) (bool, error) {
 	return n > 0, err
 }
 
-// dialect replaces the question marks in a statement with $1, $2, … if the database is PostgreSQL.
-func dialect(statement string, postgres bool) string {
-	if !postgres {
-		return statement
-	}
+// numbered replaces the question marks in a statement with $1, $2, …, which PostgreSQL needs and
+// SQLite accepts.
+func numbered(statement string) string {
 	var b strings.Builder
 	n := 0
 	for _, c := range statement {
@@ -211,7 +191,7 @@ func (db *DB) transact(ctx context.Context, do func(tx) error) error {
 		return err
 	}
 	defer func() { _ = t.Rollback() }() // does nothing after a commit
-	if err := do(tx{t, ctx, db.postgres, map[string]*sql.Stmt{}}); err != nil {
+	if err := do(tx{t, ctx}); err != nil {
 		return err
 	}
 	return t.Commit()
@@ -305,12 +285,9 @@ func (t tx) run(r palapi.Run, days map[dayKey]sums) (err error) {
 
 // seen returns the measured slowdown of a run (see [palapi.Run.Seen]).
 func (t tx) seen(r palapi.Run) (float64, error) {
-	s, err := t.prepare(`SELECT took / predicted FROM run WHERE namespace = ? AND family = ? AND submitted < ? AND took > 0
-		AND predicted > 0 AND gpus = ? AND model = ? ORDER BY submitted DESC LIMIT ` + strconv.Itoa(kin))
-	if err != nil {
-		return 0, err
-	}
-	rows, err := s.QueryContext(t.ctx, storable([]any{r.Namespace, r.Family, stored(r.Submitted), r.GPUs, r.Model})...)
+	rows, err := t.QueryContext(t.ctx, numbered(`SELECT took / predicted FROM run WHERE namespace = ? AND family = ? AND submitted < ? AND took > 0
+		AND predicted > 0 AND gpus = ? AND model = ? ORDER BY submitted DESC LIMIT `+strconv.Itoa(kin)),
+		storable([]any{r.Namespace, r.Family, stored(r.Submitted), r.GPUs, r.Model})...)
 	if err != nil {
 		return 0, err
 	}
@@ -337,7 +314,7 @@ func (t tx) alloc(a Alloc, days map[dayKey]sums) error {
 	a.Job, a.User, a.Model = short(a.Job), short(a.User), short(a.Model)
 	changed, err := t.change(upsertAlloc,
 		a.ID, a.Namespace, a.Job, stored(a.Submitted), a.User, a.Class, a.Node, a.Model, strings.Join(a.GPUs, ","), a.Held,
-		stored(a.From), a.Status, stored(a.Vain), a.Predicted, a.Packed, a.Any, stored(a.To))
+		stored(a.From), a.Status, stored(a.Vain), a.Predicted, a.Packed, stored(a.To))
 	if changed && !a.To.IsZero() {
 		a.addTo(days, time.Time{}, a.To)
 	}
@@ -347,12 +324,9 @@ func (t tx) alloc(a Alloc, days map[dayKey]sums) error {
 // idle adds the idle time of an allocation's GPUs to the allocation's run, and to the sums of the
 // days. If the allocation is not stored, idle drops the time.
 func (t tx) idle(i Idle, days map[dayKey]sums) error {
-	of, err := t.prepare("SELECT namespace, job, submitted, username, class, model FROM alloc WHERE id = ?")
-	if err != nil {
-		return err
-	}
 	a, submitted := Alloc{Held: i.GPUs}, int64(0)
-	err = of.QueryRowContext(t.ctx, i.Alloc).Scan(&a.Namespace, &a.Job, &submitted, &a.User, &a.Class, &a.Model)
+	of := t.QueryRowContext(t.ctx, numbered("SELECT namespace, job, submitted, username, class, model FROM alloc WHERE id = ?"), i.Alloc)
+	err := of.Scan(&a.Namespace, &a.Job, &submitted, &a.User, &a.Class, &a.Model)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil
 	}

@@ -69,7 +69,7 @@ func job(name, user string) palapi.Run {
 
 func allocOf(r palapi.Run, id string, from, to time.Time, status string) Alloc {
 	return Alloc{ID: id, Namespace: r.Namespace, Job: r.Job, Submitted: r.Submitted, User: r.User, Class: r.Class, Node: "n", Model: r.Model, GPUs: []string{"GPU-1", "GPU-2"}, Held: 2,
-		From: from, To: to, Status: status, Vain: from, Predicted: r.Predicted, Packed: r.Packed, Any: r.Any}
+		From: from, To: to, Status: status, Vain: from, Predicted: r.Predicted, Packed: r.Packed}
 }
 
 // GPU time counts on the days on which it was used, once, however often its end is written. Running
@@ -91,8 +91,8 @@ func TestUsage(t *testing.T) {
 			write(t, db, Batch{Runs: []palapi.Run{a, b}, Allocs: []Alloc{allocOf(a, "1", at(1), at(14), "complete"), failed}})
 		}
 		want := []palapi.Usage{
-			{Of: []string{"ann"}, GPUHours: 26, SavedGPUHours: 26 * 0.2, SavedAnyGPUHours: 26 * 0.1, Runs: 1, Complete: 1, WaitedHours: 1, Waits: [6]int64{3: 1}, Stops: 2, StopsLostGPUHours: 0.5},
-			{Of: []string{"bob"}, GPUHours: 4, FailedGPUHours: 4, HeldInVainGPUHours: 2, SavedGPUHours: 4 * 0.2, SavedAnyGPUHours: 4 * 0.1, Runs: 1, Failed: 1, WaitedHours: 1, Waits: [6]int64{3: 1}, StopsSavedHours: 1.5},
+			{Of: []string{"ann"}, GPUHours: 26, SavedGPUHours: 26 * 0.2, Runs: 1, Complete: 1, WaitedHours: 1, Stops: 2, StopsLostGPUHours: 0.5},
+			{Of: []string{"bob"}, GPUHours: 4, FailedGPUHours: 4, HeldInVainGPUHours: 2, SavedGPUHours: 4 * 0.2, Runs: 1, Failed: 1, WaitedHours: 1, StopsSavedHours: 1.5},
 		}
 		if d := cmp.Diff(want, usage(t, db, Filter{}, at(99), "user"), near); d != "" {
 			t.Errorf("usage by user (-want +got):\n%s", d)
@@ -210,12 +210,6 @@ func TestSeen(t *testing.T) {
 		if got := []float64{runs[0].Seen, runs[1].Seen, runs[2].Seen}; got[0] < 0.93 || got[0] > 0.931 || got[1] != 1.5 || got[2] != 0 {
 			t.Errorf("slowdowns seen: %v", got)
 		}
-		u := usage(t, db, Filter{}, at(99))[0]
-		// 2 GPUs × 2.6 h, which is 2 × (1 + 1.1818) at slowdown 1.
-		if s := u.Seen; s.Runs != 2 || s.GPUHours != 5.2 || s.Slowdown < 1.19 || s.Slowdown > 1.192 || s.PredictedSlowdown < 1.099 || s.PredictedSlowdown > 1.101 ||
-			s.SavedGPUHours < 0.559 || s.SavedGPUHours > 0.561 {
-			t.Errorf("seen %+v", s)
-		}
 	})
 }
 
@@ -251,7 +245,7 @@ func TestPrune(t *testing.T) {
 		if runs, err := db.Runs(t.Context(), Filter{}); err != nil || len(runs) != 0 {
 			t.Errorf("runs are still stored: %v, %v", runs, err)
 		}
-		if got := usage(t, db, Filter{}, at(99)); len(got) != 1 || got[0].GPUHours != 4 || got[0].Stopped != 1 {
+		if got := usage(t, db, Filter{}, at(99)); len(got) != 1 || got[0].GPUHours != 4 {
 			t.Errorf("usage %+v", got)
 		}
 	})

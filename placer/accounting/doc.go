@@ -49,8 +49,8 @@ type Alloc struct {
 	// Vain is the end of the time in which the allocation held its GPUs unused, because other
 	// members of its gang were missing.
 	Vain time.Time
-	// Predicted, Packed and Any are copied from the allocation's run.
-	Predicted, Packed, Any float64
+	// Predicted and Packed are copied from the allocation's run.
+	Predicted, Packed float64
 }
 
 func (a Alloc) failed() bool { return a.Status == "failed" || a.Status == "lost" }

@@ -486,7 +486,6 @@ func (r *Recorder) alloc(m *model.Model, a *cluster.Alloc, runs map[cluster.JobK
 		now.Class = run.Class
 		now.Predicted = run.Predicted
 		now.Packed = run.Packed
-		now.Any = run.Any
 		now.Vain = later(run.Whole, now.From)
 	}
 	now.Status = a.Client

@@ -39,14 +39,14 @@ CREATE TABLE alloc (
 	username TEXT NOT NULL, class TEXT NOT NULL, node TEXT NOT NULL, model TEXT NOT NULL,
 	gpus TEXT NOT NULL, held DOUBLE PRECISION NOT NULL,
 	began BIGINT NOT NULL, ended BIGINT NOT NULL, status TEXT NOT NULL, vain BIGINT NOT NULL,
-	predicted DOUBLE PRECISION NOT NULL, packed DOUBLE PRECISION NOT NULL, any_gpus DOUBLE PRECISION NOT NULL);
+	predicted DOUBLE PRECISION NOT NULL, packed DOUBLE PRECISION NOT NULL);
 CREATE INDEX alloc_ended ON alloc (ended);
 CREATE TABLE day (
 	day BIGINT NOT NULL,
-	namespace TEXT NOT NULL, username TEXT NOT NULL, class TEXT NOT NULL, model TEXT NOT NULL,` + sumTypes(stopsWon) + `,
+	namespace TEXT NOT NULL, username TEXT NOT NULL, class TEXT NOT NULL, model TEXT NOT NULL,` + sumTypes + `,
 	PRIMARY KEY (day, namespace, username, class, model));
 CREATE TABLE month (
 	day BIGINT NOT NULL,
-	namespace TEXT NOT NULL, username TEXT NOT NULL, class TEXT NOT NULL, model TEXT NOT NULL,` + sumTypes(stopsWon) + `,
+	namespace TEXT NOT NULL, username TEXT NOT NULL, class TEXT NOT NULL, model TEXT NOT NULL,` + sumTypes + `,
 	PRIMARY KEY (day, namespace, username, class, model));
 `}

@@ -27,14 +27,10 @@ type Usage struct {
 	IdleGPUHours       float64 `json:"idle_gpu_hours"`
 	// SavedGPUHours is the number of additional GPU hours that the runs would have taken with
 	// packing. SavedGPUHours is based on the predictions that were made when the jobs were placed.
-	// SavedAnyGPUHours is the number of additional GPU hours that the runs would have taken, on
-	// average, on random GPUs of the model.
-	SavedGPUHours    float64 `json:"saved_gpu_hours"`
-	SavedAnyGPUHours float64 `json:"saved_any_gpu_hours"`
-	Runs             int64   `json:"runs"`     // number of runs that ended
-	Complete         int64   `json:"complete"` // how many of these runs completed
-	Failed           int64   `json:"failed"`   // how many of these runs failed
-	Stopped          int64   `json:"stopped"`  // how many of these runs somebody stopped
+	SavedGPUHours float64 `json:"saved_gpu_hours"`
+	Runs          int64   `json:"runs"`     // number of runs that ended
+	Complete      int64   `json:"complete"` // how many of these runs completed
+	Failed        int64   `json:"failed"`   // how many of these runs failed
 	// Stops counts how often the ended runs were stopped in favour of other jobs. StopsLostGPUHours
 	// is the GPU time that stops of the ended runs cost, because of restarts and of work since the
 	// last checkpoint. StopsSavedHours is how many hours sooner the ended runs started because
@@ -42,35 +38,7 @@ type Usage struct {
 	Stops             int64   `json:"stops"`
 	StopsLostGPUHours float64 `json:"stops_lost_gpu_hours"`
 	StopsSavedHours   float64 `json:"stops_saved_wait_hours"`
-	// WaitedHours is the total number of hours for which the ended runs waited. Waits counts the
-	// started runs by wait time: below 1 minute, below 10 minutes, below 1 hour, below 6 hours,
-	// below 1 day, and longer.
-	WaitedHours float64  `json:"waited_hours"`
-	Waits       [6]int64 `json:"waits"`
-	Seen        Seen     `json:"seen"` // the runs whose slowdown was measured
-}
-
-// Seen sums up the runs whose slowdown was measured (see [Run.Seen]). All slowdowns are means over
-// the measured runs. In the means, each run is weighted with the GPU time that it would take at
-// slowdown 1.
-type Seen struct {
-	Runs int64 `json:"runs"` // number of these runs
-	// GPUHours is the GPU time of the measured runs, from the time when all members ran until the
-	// end.
-	GPUHours float64 `json:"gpu_hours"`
-	// Slowdown is the measured slowdown. If no run was measured, all four slowdowns are missing.
-	Slowdown float64 `json:"slowdown,omitempty"`
-	// PredictedSlowdown is the slowdown predicted for the chosen GPUs.
-	PredictedSlowdown float64 `json:"predicted_slowdown,omitempty"`
-	// PackedSlowdown is the slowdown predicted for the GPUs that packing would have chosen.
-	PackedSlowdown float64 `json:"packed_slowdown,omitempty"`
-	// AnySlowdown is the mean slowdown predicted for random GPUs of the model.
-	AnySlowdown float64 `json:"any_slowdown,omitempty"`
-	// SavedGPUHours is the number of additional GPU hours that the measured runs would have taken
-	// with packing. SavedAnyGPUHours is the number of additional GPU hours that the measured runs
-	// would have taken, on average, on random GPUs of the model.
-	SavedGPUHours    float64 `json:"saved_gpu_hours"`
-	SavedAnyGPUHours float64 `json:"saved_any_gpu_hours"`
+	WaitedHours       float64 `json:"waited_hours"` // total number of hours for which the ended runs waited
 }
 
 // UsageColumns returns the columns by which usage can be listed.
