@@ -39,9 +39,6 @@ func TestPlacerServices(t *testing.T) {
 		{"service", "", testService},
 		{"canary promoted by hand", "", testCanaryByHand},
 	})
-	b.tellLong([]scene{
-		{"racks", "", testRacks}, // leaves the nodes in other racks
-	})
 }
 
 // TestPlacerOutages: agents of Nomad and of ours crash or hang.

@@ -70,42 +70,6 @@ func TestEmptyCluster(t *testing.T) {
 	}
 }
 
-// A gang starts, its members finish one by one, and then its GPUs go to the next gang in the queue.
-// A rebuilt view in between changes nothing.
-func TestLineFollowsNomad(t *testing.T) {
-	p, now := newPlacer(t), time.Now()
-	s, first, committed := firstStarts(t, p, now)
-	pins := first.Pins
-	for step, clients := range [][]string{{}, {"running", "running"}, {"complete", "running"}} {
-		for i, client := range clients {
-			s.PutAlloc(&cluster.Alloc{
-				ID: pins.GPUs()[4*i], Job: first.Key, Group: "g", Node: pins.Groups[0].Nodes[i], Desired: "run", Client: client,
-				GPUs: pins.GPUs()[4*i : 4*i+4], CreateIndex: 1001, ModifyIndex: 1002 + uint64(step),
-			})
-		}
-		if step == 1 {
-			p.m.View = nil // as after a change of the GPUs
-		}
-		if as := pass(t, p, s, now.Add(time.Minute)); len(as) != 0 {
-			t.Fatalf("step %d: %v", step, as)
-		}
-	}
-	done := *committed
-	dead, at := "dead", uint64(2000)
-	done.Status, done.ModifyIndex = &dead, &at
-	s.PutJob(&done)
-	s.PutAlloc(&cluster.Alloc{
-		ID: pins.GPUs()[4], Job: first.Key, Group: "g", Node: pins.Groups[0].Nodes[1], Desired: "run", Client: "complete",
-		GPUs: pins.GPUs()[4:], CreateIndex: 1001, ModifyIndex: 2000,
-	})
-	if as := pass(t, p, s, now.Add(2*time.Minute)); len(as) != 1 || as[0].Job == first.Key.String() {
-		t.Fatalf("the second does not start: %v", as)
-	}
-	if err := p.m.Queue.Submit(gang.QueueTime(now.Add(2*time.Minute)), first.QueueJob(p.m.Cfg.RestartCost)); err != nil {
-		t.Errorf("the queue still knows the first: %v", err)
-	}
-}
-
 // firstStarts starts the first of two gangs of 2 × 4 GPUs on the free half of two nodes, at index
 // 1000; the other one waits.
 func firstStarts(t *testing.T, p *Placer, now time.Time) (s *cluster.State, first *model.Tracked, committed *api.Job) {

@@ -215,44 +215,35 @@ func TestRunWithoutNVML(t *testing.T) {
 	}
 }
 
-// Without CUDA nothing is measured. One claim reports it, and claims that were not tried
-// count as neither true nor false.
+// Without CUDA, or without any driver, nothing is measured, but everything is still tried and
+// reported. One claim reports it, and claims that were not tried count as neither true nor false.
 func TestRunWithoutCUDA(t *testing.T) {
-	o := box(t)
-	o.CUDA = "libnone.so.1"
-	r, err := o.Run(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(r.GPUs) != 2 || !strings.Contains(r.Claims[0].Found, `scan: opening CUDA driver library "libnone.so.1"`) {
-		t.Errorf("%d GPUs, %+v", len(r.GPUs), r.Claims[0])
-	}
-	for _, c := range r.Claims[3:] { // the claims before these need no CUDA
-		if c.Verdict != Unseen {
-			t.Errorf("%s: %s, %q", c.Text, c.Verdict, c.Found)
+	const none, cuda = "libnone.so.1", `CUDA driver library "libnone.so.1"`
+	for _, c := range []struct {
+		nvml  string // "": the fake
+		gpus  int
+		tried int // the claims before these need no CUDA
+		found string
+	}{
+		{"", 2, 3, "scan: opening " + cuda},
+		{none, 0, 2, cuda},
+	} {
+		o := box(t)
+		o.CUDA = none
+		if c.nvml != "" {
+			o.NVML = c.nvml
 		}
-	}
-}
-
-// Without a driver everything is still tried and reported.
-func TestRunWithoutAnything(t *testing.T) {
-	o := box(t)
-	o.NVML, o.CUDA = "libnone.so.1", "libnone.so.1"
-	r, err := o.Run(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, library := range []string{o.NVML, `CUDA driver library "libnone.so.1"`} {
-		if !strings.Contains(r.Claims[0].Found, library) {
-			t.Errorf("%q does not name %s", r.Claims[0].Found, library)
+		r, err := o.Run(t.Context())
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	if len(r.GPUs) != 0 || len(r.Steps) != len((&run{Options: o}).steps()) || r.Claims[0].Verdict != Disagrees {
-		t.Errorf("%d GPUs, %d steps, %+v", len(r.GPUs), len(r.Steps), r.Claims[0])
-	}
-	for _, c := range r.Claims[2:] {
-		if c.Verdict != Unseen {
-			t.Errorf("%s: %s, %q", c.Text, c.Verdict, c.Found)
+		if first := r.Claims[0]; len(r.GPUs) != c.gpus || len(r.Steps) != len((&run{Options: o}).steps()) || first.Verdict != Disagrees || !strings.Contains(first.Found, c.found) || !strings.Contains(first.Found, c.nvml) {
+			t.Errorf("%d GPUs, %d steps, %+v", len(r.GPUs), len(r.Steps), first)
+		}
+		for _, claim := range r.Claims[c.tried:] {
+			if claim.Verdict != Unseen {
+				t.Errorf("%s: %s, %q", claim.Text, claim.Verdict, claim.Found)
+			}
 		}
 	}
 }
