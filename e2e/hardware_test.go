@@ -211,6 +211,9 @@ func (m *machine) busyFile() string {
 // A user's tasks on real GPUs: Nomad lists the GPUs, they are measured, a job continues from
 // its checkpoint, and its load gives its class.
 func TestHardware(t *testing.T) {
+	if os.Getenv(realGPUs) != "real" {
+		onlyLong(t)
+	}
 	t.Parallel()
 	m := newMachine(t, "")
 	untilGPUs(t, m.Cluster, m.node, "the GPUs are there", count(len(m.gpus)))
