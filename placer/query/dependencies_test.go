@@ -31,11 +31,7 @@ func withoutGPUs(j *api.Job) { j.TaskGroups[0].Tasks[0].Resources.Devices = nil 
 
 func reasonOf(w *bed.World, id string) string {
 	w.T.Helper()
-	e, err := snapshot(w).Explain(w.T.Context(), cluster.JobKey{Namespace: "default", ID: id})
-	if err != nil {
-		w.T.Fatal(err)
-	}
-	return e.Reason.String()
+	return explained(w, id).Reason.String()
 }
 
 // The reason of a job that waits for a service says that services do not finish. If a job

@@ -78,10 +78,7 @@ func TestElasticAnswers(t *testing.T) {
 
 		w.Submit(elastic("narrow", 2, 1, 4))
 		w.RunFor(2 * time.Second)
-		e, err = snapshot(w).Explain(t.Context(), cluster.JobKey{Namespace: "default", ID: "narrow"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		e = explained(w, "narrow")
 		planned := plan(elastic("other", 2, 1, 4))
 		for how, e := range map[string]*palapi.Explanation{"waits": e, "planned": planned} {
 			if e.State != palapi.Waiting || e.Decision.Demand != 2 || !strings.Contains(e.Reason.String(), "needs 2 GPUs") || e.StartTo.IsZero() || !strings.Contains(e.Note, "the gang starts with 1 to 4 members") {

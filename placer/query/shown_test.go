@@ -192,10 +192,7 @@ func TestExplainsTrust(t *testing.T) {
 		w.ExpectRunning("runs", 10*time.Second)
 		w.Submit(bed.Gang{Name: "next", GPUs: 4, Meta: map[string]string{"pal_duration": "1m"}})
 		w.RunFor(2 * time.Minute) // until the placer has stored what it learned
-		e, err := snapshot(w).Explain(t.Context(), cluster.JobKey{Namespace: "default", ID: "next"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := explained(w, "next")
 		for _, want := range []string{"pal_duration = 1m counts as 10m, because jobs of namespace default have run 10 times as long as estimated",
 			"fair share: tenant default has used 0.79", // in a snapshot that is some seconds old
 			" GPU hours, 1 times its share (GPU hours used 7 days ago count half), and has 4 GPUs in use"} {

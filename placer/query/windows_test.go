@@ -161,10 +161,7 @@ func TestOverlappingWindows(t *testing.T) {
 		w.ExpectRunning("on", 10*time.Second)
 		w.Submit(bed.Gang{Name: "a", GPUs: 4, Runs: time.Hour})
 		w.RunFor(10 * time.Second)
-		e, err := snapshot(w).Explain(w.T.Context(), cluster.JobKey{Namespace: "default", ID: "a"})
-		if err != nil {
-			w.T.Fatal(err)
-		}
+		e := explained(w, "a")
 		for _, name := range []string{`window "long" reserves 4 GPUs`, `window "short" reserves 8 GPUs`} {
 			if !strings.Contains(e.WaitsFor.String(), name) {
 				w.T.Errorf("%q does not say: %s", e.WaitsFor.String(), name)
@@ -219,10 +216,7 @@ func TestWindowsAreNotChosen(t *testing.T) {
 		}
 		w.Submit(second)
 		w.RunFor(10 * time.Second)
-		e, err := snapshot(w).Explain(w.T.Context(), cluster.JobKey{Namespace: "default", ID: "second"})
-		if err != nil {
-			w.T.Fatal(err)
-		}
+		e := explained(w, "second")
 		for what, e := range map[string]*palapi.Explanation{"plan": p, "explain": e} {
 			d := e.Decision
 			if e.Wait == nil || d.Placed || d.Chosen != nil || d.Candidates.Free != 1 || d.Candidates.Kept != 8 || d.Candidates.Allocated != 3 {
