@@ -31,15 +31,9 @@ func (b *bed) startPal(t *testing.T, config string, env []string) *palAgent {
 // debug makes an agent log everything.
 var debug = []string{"-log-level", "debug"}
 
-// reconfigure makes the agent reload its configuration; "" leaves the file
-// unchanged.
-func (a *palAgent) reconfigure(config string) {
+// reload makes the agent read its configuration again.
+func (a *palAgent) reload() {
 	a.t.Helper()
-	if config != "" {
-		if err := a.Configure(config); err != nil {
-			a.t.Fatal(err)
-		}
-	}
 	if err := a.Signal(syscall.SIGHUP); err != nil {
 		a.t.Fatal(err)
 	}

@@ -42,7 +42,7 @@ func TestProfiles(t *testing.T) {
 	do("outlier, PM score 2.000", "profile", "import", "-dry-run", times)
 	do("version 1", "profile", "show")
 	do(`Imported 4 measurements of 4 GPUs as "times"`, "profile", "import", times)
-	agent.reconfigure("")
+	agent.reload()
 	b.untilProfile("GPU-1-0", "2.000")
 	b.run(gang("three", 1, 3).hcl())
 	same(t, "without the slow one", []string{gpu(1, 1), gpu(1, 2), gpu(1, 3)}, b.untilGPUs("three", 3))
@@ -70,7 +70,7 @@ func TestProfiles(t *testing.T) {
 
 	// After the import is deleted, the nodes' own measurements count again.
 	do("Nothing is imported", "profile", "import", "-delete", "-name", "times")
-	agent.reconfigure("")
+	agent.reload()
 	b.run(gang("one", 1, 1).hcl())
 	b.untilSays("profile show -verbose -app A", "GPU-1-0  0.970")
 	b.purge("one")

@@ -62,7 +62,7 @@ func (c *Cluster) StartPlacer(o PlacerOptions) (*Placer, error) {
 		return nil, fmt.Errorf("making the placer's directory: %w", err)
 	}
 	p := &Placer{Dir: dir, HTTP: c.network.client(o.Host)}
-	if err := p.Configure(o.Config); err != nil {
+	if err := os.WriteFile(p.config(), []byte(o.Config), 0o600); err != nil {
 		return nil, err
 	}
 	if _, err := c.network.host(o.Host); err != nil {
@@ -81,10 +81,6 @@ func (c *Cluster) StartPlacer(o PlacerOptions) (*Placer, error) {
 }
 
 func (p *Placer) config() string { return filepath.Join(p.Dir, "agent.hcl") }
-
-// Configure replaces the configuration file, which the placer reads at its start and on
-// SIGHUP.
-func (p *Placer) Configure(hcl string) error { return os.WriteFile(p.config(), []byte(hcl), 0o600) }
 
 // LogPath returns the path of the placer's log.
 func (p *Placer) LogPath() string { return filepath.Join(p.Dir, "agent.log") }
