@@ -35,8 +35,8 @@ func TestClassify(t *testing.T) {
 		values map[string]string
 		want   string
 	}{
-		{map[string]string{"utilization": "99", "power_mw": "680000", "gpm.5": "75", "gpm.10": "20"}, "Application class  = A"},
-		{map[string]string{"utilization": "99", "power_mw": "400000", "gpm.5": "3", "gpm.10": "88"}, "Application class  = C"},
+		{map[string]string{"utilization": "99", "power_mw": "680000", "gpm.5": "75", "gpm.10": "20"}, "Application class = A"},
+		{map[string]string{"utilization": "99", "power_mw": "400000", "gpm.5": "3", "gpm.10": "88"}, "Application class = C"},
 	} {
 		for i := range 2 {
 			for k, v := range step.values {

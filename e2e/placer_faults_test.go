@@ -122,7 +122,7 @@ func testLift(t *testing.T, b *bed) {
 		return ""
 	})
 	b.says("quarantine", "GPU-1-", "is unhealthy")
-	if out, code := b.pal("quarantine", "-lift", gpu(0, 0)); code == 0 || !strings.Contains(out, `GPU "GPU-0-0" is not in quarantine`) {
+	if out, code := b.pal("quarantine", "-lift", gpu(0, 0)); code == 0 || !strings.Contains(out, `"GPU-0-0" matches no GPU in quarantine`) {
 		t.Errorf("lifting a quarantine that does not exist: exit code %d: %s", code, out)
 	}
 	out, _ := b.pal("quarantine", "-lift", "-all")

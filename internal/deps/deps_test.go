@@ -272,21 +272,17 @@ func TestCommandsImportTheAPI(t *testing.T) {
 		"agent.go":          "placer/agent placer/model", // runs the agent
 		"fault_off.go":      "placer",
 		"fault_on.go":       "placer",
-		"ask.go":            "pal/queue placer/heartbeat placer/store", // finds the agent
+		"ask.go":            "pal/queue placer/heartbeat", // finds the agent
 		"base.go":           "placer/store",
-		"status.go":         "pal/queue placer/store",
+		"status.go":         "pal/queue",
 		"queue.go":          "pal/queue",
-		"plain.go":          "placer placer/heartbeat placer/model placer/query placer/store", // works without an agent
-		"gpuslive.go":       "placer/live placer/query",
-		"doctor.go":         "placer/agent placer/heartbeat placer/query placer/request placer/store",
-		"doctor_token.go":   "placer/query placer/store",
-		"run.go":            "placer/gang placer/heartbeat placer/request placer/rewrite", // reads or changes a job
+		"plain.go":          "placer placer/model placer/query placer/store", // for doctor, which works without an agent
+		"doctor.go":         "placer/heartbeat placer/query placer/request placer/store",
+		"run.go":            "placer/gang placer/request placer/rewrite", // reads or changes a job
 		"plan.go":           "placer/request placer/rewrite",
-		"validate.go":       "placer/request placer/rewrite",
+		"validate.go":       "placer/request",
 		"explain.go":        "placer/query placer/rewrite",
-		"sentence.go":       "placer/query",
 		"target.go":         "placer/query placer/request",
-		"cancel.go":         "placer/rewrite",
 		"history.go":        "placer/rewrite",
 		"mine.go":           "placer/rewrite",
 		"release.go":        "placer/rewrite",
@@ -296,10 +292,9 @@ func TestCommandsImportTheAPI(t *testing.T) {
 		"classify.go":       "pal/classify", // needs no agent
 		"init.go":           "placer/deploy/acl",
 		"simulate.go":       "sim/simulate",
-		"profile.go":        "pal/profile placer placer/measured",
-		"profile_build.go":  "pal/profile placer placer/measured",
+		"profile.go":        "pal/profile placer/measured",
 		"profile_export.go": "placer/measured",
-		"profile_import.go": "pal/profile placer/measured placer/store",
+		"profile_import.go": "pal/profile placer placer/measured placer/store",
 		"profile_show.go":   "pal/profile placer/store",
 	}
 	const folder = "placer/cmd/nomad-pal"

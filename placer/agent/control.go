@@ -84,6 +84,9 @@ func (s *server) serveControl(w http.ResponseWriter, r *http.Request) {
 				return err
 			}
 		}
+		if what == "requeue" && cluster.Ended(job) {
+			return fmt.Errorf("%w any more, because it has ended: run it again", errNotQueued)
+		}
 		name, err = c.name(ctx)
 		return err
 	})
@@ -202,8 +205,8 @@ const mostPriority = 32766
 // errPriority is the error for a priority that Nomad refuses (job_max_priority).
 var errPriority = errors.New("Nomad refuses this priority")
 
-// errNotQueued is the error for a command about a job that is never in the queue.
-var errNotQueued = errors.New("the job is never in nomad-pal's queue")
+// errNotQueued is the error for a command about a job that is not in the queue.
+var errNotQueued = errors.New("the job is not in nomad-pal's queue")
 
 // queues returns an error if the job is never in the queue. A command about such a job would have no
 // effect. A parameterized or periodic job is never in the queue, but its runs are.

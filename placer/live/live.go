@@ -144,7 +144,7 @@ func (r *Reader) node(ctx context.Context, c *api.Client, id string) *heard {
 	return &heard{use: h.use, err: err}
 }
 
-// slot returns the cache entry of a node, and deletes old entries of other nodes.
+// slot returns the cache entry of a node.
 func (r *Reader) slot(id string) *heard {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -152,13 +152,6 @@ func (r *Reader) slot(id string) *heard {
 		r.nodes = map[string]*heard{}
 	}
 	if r.nodes[id] == nil {
-		maps.DeleteFunc(r.nodes, func(_ string, h *heard) bool {
-			if !h.mu.TryLock() {
-				return false // a request is in progress
-			}
-			defer h.mu.Unlock()
-			return !h.at.IsZero() && time.Since(h.at) > Fresh
-		})
 		r.nodes[id] = &heard{}
 	}
 	return r.nodes[id]

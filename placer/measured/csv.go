@@ -26,10 +26,6 @@ type Row struct {
 	At string
 }
 
-// Defaults are used for values that a file omits. A row must have an application, either in the
-// file or in Defaults. If a row has no model, the caller must add the model.
-type Defaults struct{ App, Model, Key string }
-
 const (
 	columnGPU   = "gpu"
 	columnApp   = "app"
@@ -44,8 +40,9 @@ func columns() []string {
 	return []string{columnGPU, columnApp, columnTime, columnModel, columnKey, columnNoise, columnRate}
 }
 
-// ReadCSV reads a table with a header line. name is the file's name for error messages.
-func ReadCSV(name string, r io.Reader, d Defaults) ([]Row, error) {
+// ReadCSV reads a table with a header line. name is the file's name for error messages. model is the
+// model of rows without one. If it is "", the caller must add the model.
+func ReadCSV(name string, r io.Reader, model string) ([]Row, error) {
 	in := csv.NewReader(r)
 	in.TrimLeadingSpace = true
 	in.Comment = '#'
@@ -56,7 +53,7 @@ func ReadCSV(name string, r io.Reader, d Defaults) ([]Row, error) {
 	if err != nil {
 		return nil, csvError(name, err)
 	}
-	at, err := readHead(head, d)
+	at, err := readHead(head)
 	if err != nil {
 		return nil, fmt.Errorf("%s:1: %w", name, err)
 	}
@@ -88,7 +85,7 @@ func ReadCSV(name string, r io.Reader, d Defaults) ([]Row, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", where, err)
 		}
-		row, err := d.row(where, s)
+		row, err := rowOf(where, s, model)
 		if err != nil {
 			return nil, err
 		}
@@ -109,7 +106,7 @@ func csvError(name string, err error) error {
 }
 
 // readHead returns the position of each column, from the header line.
-func readHead(head []string, d Defaults) (map[string]int, error) {
+func readHead(head []string) (map[string]int, error) {
 	at := map[string]int{}
 	for i, h := range head {
 		h = strings.ToLower(strings.TrimSpace(strings.TrimPrefix(h, "\ufeff")))
@@ -122,7 +119,7 @@ func readHead(head []string, d Defaults) (map[string]int, error) {
 		at[h] = i
 	}
 	for _, need := range []string{columnGPU, columnApp, columnTime} {
-		if _, ok := at[need]; !ok && (need != columnApp || d.App == "") {
+		if _, ok := at[need]; !ok {
 			return nil, fmt.Errorf("the header has no column %q (gpu, app and time are needed)", need)
 		}
 	}

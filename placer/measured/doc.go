@@ -7,8 +7,7 @@
 //	gpu,app,time,model,key
 //	GPU-5f3a…,resnet50,12.81,NVIDIA H200,bs256
 //
-// A table needs the columns gpu, app and time, except that app may be missing if [Defaults] has an
-// application. The columns model, key, noise and rate may be missing. A JSON file is an array of
+// A table needs the columns gpu, app and time. The columns model, key, noise and rate may be missing. A JSON file is an array of
 // objects with these names, a report of the device plugin, or a profile. Errors name the file, and
 // the line or element in the file.
 //

@@ -22,7 +22,7 @@ func FuzzRead(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		rows, err := Read("source", data, Defaults{})
+		rows, err := Read("source", data, "")
 		if err != nil {
 			return
 		}
@@ -37,7 +37,7 @@ func FuzzRead(f *testing.F) {
 		if err := WriteCSV(&table, samples); err != nil {
 			t.Fatal(err)
 		}
-		again, err := ReadCSV("table", &table, Defaults{})
+		again, err := ReadCSV("table", &table, "")
 		if err != nil && len(rows) > 0 || len(again) != len(rows) {
 			t.Fatalf("%d rows of %d: %v", len(again), len(rows), err)
 		}

@@ -9,7 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"reflect"
+	"io"
 	"strings"
 
 	"github.com/nomad-pal/nomad-pal/pal"
@@ -22,24 +22,21 @@ const reportFormat = profile.MeasurementFormat
 
 // Read reads a file in any of the forms: a table, an array, a report, or a profile. A profile
 // contains the times from which it was built.
-func Read(name string, data []byte, d Defaults) ([]Row, error) {
+func Read(name string, data []byte, model string) ([]Row, error) {
 	text := bytes.TrimSpace(data)
 	switch {
 	case bytes.HasPrefix(text, []byte("[")):
-		return readArray(name, data, d)
+		return readArray(name, data, model)
 	case bytes.HasPrefix(text, []byte("{")):
-		return readObject(name, data, d)
+		return readObject(name, data, model)
 	}
-	return ReadCSV(name, bytes.NewReader(data), d)
+	return ReadCSV(name, bytes.NewReader(data), model)
 }
 
-// row fills the empty fields of a sample with defaults, and returns an error if the sample is
-// invalid.
-func (d Defaults) row(at string, s profile.Sample) (Row, error) {
-	or := func(v, fallback string) string {
-		return strings.TrimSpace(cmp.Or(v, fallback))
-	}
-	s.GPU, s.App, s.Model, s.Key = strings.TrimSpace(s.GPU), pal.AppClass(or(string(s.App), d.App)), or(s.Model, d.Model), or(s.Key, d.Key)
+// rowOf returns a row with its place, and an error if the sample is invalid.
+func rowOf(at string, s profile.Sample, model string) (Row, error) {
+	s.GPU, s.App = strings.TrimSpace(s.GPU), pal.AppClass(strings.TrimSpace(string(s.App)))
+	s.Model, s.Key = strings.TrimSpace(cmp.Or(s.Model, model)), strings.TrimSpace(s.Key)
 	row := Row{s, at}
 	if err := row.check(); err != nil {
 		return row, fmt.Errorf("%s: %w", at, err)
@@ -47,27 +44,24 @@ func (d Defaults) row(at string, s profile.Sample) (Row, error) {
 	return row, nil
 }
 
-func readArray(name string, data []byte, d Defaults) ([]Row, error) {
+func readArray(name string, data []byte, model string) ([]Row, error) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
-	if _, err := dec.Token(); err != nil {
+	var samples []profile.Sample // JSON's names of fields differ only in case
+	if err := dec.Decode(&samples); err != nil {
 		return nil, jsonError(name, data, dec.InputOffset(), err)
 	}
-	var rows []Row
-	for dec.More() {
-		at := fmt.Sprintf("%s:%d", name, line(data, start(data, dec.InputOffset())))
-		var s profile.Sample // JSON's names of fields differ only in case
-		if err := dec.Decode(&s); err != nil {
-			return nil, jsonError(name, data, dec.InputOffset(), err)
-		}
-		row, err := d.row(at, s)
+	return rowsOf(name, samples, model)
+}
+
+// rowsOf returns the rows of a file that lists samples.
+func rowsOf(name string, samples []profile.Sample, model string) (rows []Row, err error) {
+	for i, s := range samples {
+		row, err := rowOf(fmt.Sprintf("%s: measurement %d (GPU %q)", name, i+1, s.GPU), s, model)
 		if err != nil {
 			return nil, err
 		}
 		rows = append(rows, row)
-	}
-	if _, err := dec.Token(); err != nil {
-		return nil, jsonError(name, data, dec.InputOffset(), err)
 	}
 	if len(rows) == 0 {
 		return nil, fmt.Errorf("%s: the file contains no measurements", name)
@@ -92,7 +86,7 @@ type report struct {
 	} `json:"results"`
 }
 
-func readObject(name string, data []byte, d Defaults) ([]Row, error) {
+func readObject(name string, data []byte, model string) ([]Row, error) {
 	var r report
 	if err := json.Unmarshal(data, &r); err != nil {
 		return nil, jsonError(name, data, 0, err)
@@ -103,86 +97,38 @@ func readObject(name string, data []byte, d Defaults) ([]Row, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
-		return ofProfile(name, p)
+		return rowsOf(name, p.Samples(), "")
 	case reportFormat:
-		return r.rows(name, d)
+		return rowsOf(name, r.samples(), model)
 	}
 	return nil, fmt.Errorf("%s: format %q is unknown: want %q, %q, a JSON array, or a table", name, r.Format, reportFormat, profile.Format)
 }
 
-func (r report) rows(name string, d Defaults) ([]Row, error) {
-	var rows []Row
-	for i, res := range r.Results {
-		for k, a := range res.Apps {
-			at := fmt.Sprintf("%s: results[%d].apps[%d]", name, i, k)
+func (r report) samples() (samples []profile.Sample) {
+	for _, res := range r.Results {
+		for _, a := range res.Apps {
 			// ci is 1.96 standard errors of the median.
 			s := profile.Sample{GPU: res.GPU, Model: res.Model, Key: res.Key, App: a.App, Time: a.Ms, Noise: a.CI / 1.96}
 			if a.Unit == attr.RateUnit(a.App) {
 				s.Rate = a.Rate
 			}
-			row, err := d.row(at, s)
-			if err != nil {
-				return nil, err
-			}
-			rows = append(rows, row)
+			samples = append(samples, s)
 		}
 	}
-	if len(rows) == 0 {
-		return nil, fmt.Errorf("%s: the report contains no measurements", name)
-	}
-	return rows, nil
-}
-
-func ofProfile(name string, p *profile.Profile) ([]Row, error) {
-	var rows []Row
-	for _, s := range p.Samples() {
-		row, err := Defaults{}.row(fmt.Sprintf("%s: gpu %q", name, s.GPU), s)
-		if err != nil {
-			return nil, err
-		}
-		rows = append(rows, row)
-	}
-	return rows, nil
+	return samples
 }
 
 // jsonError adds the line in the file to a JSON error.
 func jsonError(name string, data []byte, offset int64, err error) error {
-	var syntax *json.SyntaxError
-	var kind *json.UnmarshalTypeError
-	switch {
-	case errors.As(err, &syntax):
+	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
 		offset = max(offset, syntax.Offset)
-	case errors.As(err, &kind):
-		err = fmt.Errorf("field %q is a JSON %s, want %s", strings.ToLower(kind.Field), kind.Value, inJSON(kind.Type))
 	}
-	text := strings.TrimPrefix(err.Error(), "json: ")
-	return fmt.Errorf("%s:%d: %s", name, line(data, int(offset)), text)
-}
-
-// inJSON returns the JSON name for values of a Go type, for error messages.
-func inJSON(t reflect.Type) string {
-	switch t.Kind() {
-	case reflect.String:
-		return "a string"
-	case reflect.Bool:
-		return "true or false"
-	case reflect.Slice, reflect.Array:
-		return "an array"
-	case reflect.Struct, reflect.Map:
-		return "an object"
+	if kind, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		offset = max(offset, kind.Offset)
 	}
-	return "a number"
-}
-
-// start returns the offset at which the next value after offset starts.
-func start(data []byte, offset int64) int {
-	i := int(offset)
-	for i < len(data) && strings.ContainsRune(" \t\r\n,", rune(data[i])) {
-		i++
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		offset = int64(len(data))
 	}
-	return i
-}
-
-func line(data []byte, offset int) int {
-	return 1 + bytes.Count(data[:min(offset, len(data))], []byte("\n"))
+	line := 1 + bytes.Count(data[:min(offset, int64(len(data)))], []byte("\n"))
+	return fmt.Errorf("%s:%d: %s", name, line, strings.TrimPrefix(err.Error(), "json: "))
 }

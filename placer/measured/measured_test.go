@@ -25,26 +25,23 @@ func row(at, gpu, model, key string, app pal.AppClass, time, noise float64) meas
 func TestRead(t *testing.T) {
 	for _, c := range []struct {
 		name, text string
-		defaults   measured.Defaults
+		model      string
 		want       []measured.Row
 	}{
-		{"table", "gpu,app,time\n# lab 3\nG1,resnet50,1.5\nG2, resnet50 ,1.6\n", measured.Defaults{Model: "H200"}, []measured.Row{
+		{"table", "gpu,app,time\n# lab 3\nG1,resnet50,1.5\nG2, resnet50 ,1.6\n", "H200", []measured.Row{
 			row("f:3", "G1", "H200", "", "resnet50", 1.5, 0), row("f:4", "G2", "H200", "", "resnet50", 1.6, 0),
 		}},
-		{"columns in any order", "\ufefftime,key,GPU,model,noise,app\n2,k,G1,M,0.01,A\n", measured.Defaults{Model: "H200"}, []measured.Row{
+		{"columns in any order", "\ufefftime,key,GPU,model,noise,app\n2,k,G1,M,0.01,A\n", "H200", []measured.Row{
 			row("f:2", "G1", "M", "k", "A", 2, 0.01),
 		}},
-		{"application by default", "gpu,time\nG1,2\n", measured.Defaults{App: "bert", Key: "k"}, []measured.Row{
-			row("f:2", "G1", "", "k", "bert", 2, 0),
-		}},
-		{"array", "[\n {\"gpu\": \"G1\", \"app\": \"A\", \"time\": 2},\n {\"gpu\": \"G2\", \"app\": \"A\", \"time\": 3, \"model\": \"M\"}\n]", measured.Defaults{}, []measured.Row{
-			row("f:2", "G1", "", "", "A", 2, 0), row("f:3", "G2", "M", "", "A", 3, 0),
+		{"array", "[\n {\"gpu\": \"G1\", \"app\": \"A\", \"time\": 2},\n {\"gpu\": \"G2\", \"app\": \"A\", \"time\": 3, \"model\": \"M\"}\n]", "", []measured.Row{
+			row(`f: measurement 1 (GPU "G1")`, "G1", "", "", "A", 2, 0), row(`f: measurement 2 (GPU "G2")`, "G2", "M", "", "A", 3, 0),
 		}},
 		{"report", `{"format": "nomad-pal/measurement/1", "results": [{"gpu": "G1", "model": "M", "key": "k", "apps": [{"app": "A", "ms": 2, "ci": 0.00196, "windows": []}]}]}`,
-			measured.Defaults{}, []measured.Row{row("f: results[0].apps[0]", "G1", "M", "k", "A", 2, 0.001)}},
+			"", []measured.Row{row(`f: measurement 1 (GPU "G1")`, "G1", "M", "k", "A", 2, 0.001)}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, err := measured.Read("f", []byte(c.text), c.defaults)
+			got, err := measured.Read("f", []byte(c.text), c.model)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -74,18 +71,18 @@ func TestReadErrors(t *testing.T) {
 		{"unprintable", "gpu,app,time,model\nG1,A,1,\"M\n1\"\n", `f:2: "M\n1" contains characters that cannot be printed`},
 		{"no application", "gpu,app,time\nG1,,1\n", "f:2: no application"},
 		{"JSON cut short", "[\n{\"gpu\": \"G1\",", "f:2: unexpected EOF"},
-		{"JSON of another kind", "[\n\n{\"gpu\": \"G1\", \"app\": \"A\", \"time\": \"1\"}]", `f:3: field "time" is a JSON string, want a number`},
+		{"JSON of another kind", "[\n\n{\"gpu\": \"G1\", \"app\": \"A\", \"time\": \"1\"}]", "f:3: cannot unmarshal string into Go struct field Sample.Time of type float64"},
 		{"JSON field", "[\n{\"gpu\": \"G1\", \"apps\": \"A\"}]", `f:2: unknown field "apps"`},
-		{"JSON time", "[\n{\"gpu\": \"G1\", \"app\": \"A\"}\n]", "f:2: time 0 is not a positive number"},
+		{"JSON time", "[\n{\"gpu\": \"G1\", \"app\": \"A\"}\n]", `f: measurement 1 (GPU "G1"): time 0 is not a positive number`},
 		{"JSON, no rows", "[]", "f: the file contains no measurements"},
 		{"format", `{"format": "x"}`, `f: format "x" is unknown: want "nomad-pal/measurement/1", "nomad-pal/profile/1", a JSON array, or a table`},
 		{"report", `{"format": "nomad-pal/measurement/1", "results": [{"gpu": "G1", "apps": [{"app": "A", "ms": -2}]}]}`,
-			"f: results[0].apps[0]: time -2 is not a positive number"},
-		{"empty report", `{"format": "nomad-pal/measurement/1"}`, "f: the report contains no measurements"},
+			`f: measurement 1 (GPU "G1"): time -2 is not a positive number`},
+		{"empty report", `{"format": "nomad-pal/measurement/1"}`, "f: the file contains no measurements"},
 		{"bad profile", `{"format": "nomad-pal/profile/1"}`, "f: profile: version: 0 is less than 1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := measured.Read("f", []byte(c.text), measured.Defaults{})
+			_, err := measured.Read("f", []byte(c.text), "")
 			if err == nil || err.Error() != c.want {
 				t.Errorf("got  %v\nwant %s", err, c.want)
 			}
@@ -108,7 +105,7 @@ func TestRoundTrip(t *testing.T) {
 		if err := measured.WriteCSV(&b, samples); err != nil {
 			t.Fatal(err)
 		}
-		rows, err := measured.ReadCSV("f", &b, measured.Defaults{})
+		rows, err := measured.ReadCSV("f", &b, "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -123,7 +120,7 @@ func TestRoundTrip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if rows, err = measured.Read("p", p.Encode(), measured.Defaults{}); err != nil {
+		if rows, err = measured.Read("p", p.Encode(), ""); err != nil {
 			t.Fatal(err)
 		}
 		got = got[:0]
@@ -147,11 +144,11 @@ func TestPALData(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := measured.Read("var_longhorn_resnet.csv", data, measured.Defaults{}); err == nil {
+	if _, err := measured.Read("var_longhorn_resnet.csv", data, ""); err == nil {
 		t.Fatal("a table without the column gpu was read")
 	}
-	data = bytes.Replace(data, []byte("row,uuid,perf,perf_norm"), []byte("key,gpu,time,noise"), 1)
-	rows, err := measured.Read("f", data, measured.Defaults{App: "A", Model: "V100"})
+	data = bytes.Replace(data, []byte("row,uuid,perf,perf_norm"), []byte("app,gpu,time,noise"), 1)
+	rows, err := measured.Read("f", data, "V100")
 	if err != nil || len(rows) < 100 {
 		t.Fatalf("%d rows: %v", len(rows), err)
 	}

@@ -285,7 +285,7 @@ func encodeSamples(samples []profile.Sample) (items, error) {
 }
 
 func decodeSamples(is items) ([]profile.Sample, error) {
-	rows, err := measured.ReadCSV("its table", strings.NewReader(is["csv"]), measured.Defaults{})
+	rows, err := measured.ReadCSV("its table", strings.NewReader(is["csv"]), "")
 	samples := make([]profile.Sample, len(rows))
 	for i, r := range rows {
 		samples[i] = r.Sample

@@ -55,7 +55,7 @@ func (o *options) measuredScores() (scores [][pal.NumClasses]pal.PMScore, err er
 	if err != nil {
 		return nil, fmt.Errorf("reading -profile: %w", err)
 	}
-	rows, err := measured.Read(o.profile, data, measured.Defaults{Model: "of one model"})
+	rows, err := measured.Read(o.profile, data, "of one model")
 	if err != nil {
 		return nil, fmt.Errorf("reading -profile: %w", err)
 	}

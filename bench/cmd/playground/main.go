@@ -144,7 +144,7 @@ The cluster is up. In another terminal:
 %s  nomad-pal queue
   nomad-pal plan never.nomad.hcl        # asks for more GPUs than the cluster has
   nomad-pal events -failures
-  nomad-pal gpus -live                  # the load of each GPU, until Ctrl-C
+  nomad-pal gpus -live                  # the load of each GPU
 
 The page: %s/ui/   Nomad's own: %s/ui/
 

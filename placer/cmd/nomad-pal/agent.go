@@ -5,11 +5,10 @@ package main
 
 import (
 	"cmp"
-	"fmt"
-	"maps"
+	"flag"
+	"io"
 	"os"
 	"os/signal"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -48,17 +47,6 @@ func configOf(files paths) (file agent.File, cfg model.Config, err error) {
 	return file, cfg, err
 }
 
-// foreignToAgent returns an error for options that only other commands accept. The agent must find
-// its connection to Nomad in its configuration, so that a reload can change the connection.
-func foreignToAgent(b *base) error {
-	for _, name := range slices.Sorted(maps.Keys(b.flagsGiven)) {
-		if !slices.Contains([]string{"config", "check-config", "log-level", "log-json"}, name) {
-			return fmt.Errorf("-%s is not an option of the agent; see nomad-pal agent -help", name)
-		}
-	}
-	return nil
-}
-
 // paths collects the values of a flag that may be given several times.
 type paths []string
 
@@ -67,16 +55,15 @@ func (p *paths) Set(s string) error { *p = append(*p, s); return nil }
 
 func runAgent(b *base, args []string) int {
 	var config paths
-	fs := b.flags("agent")
+	// The agent's connection to Nomad is in its configuration, so that a reload can change it.
+	fs := flag.NewFlagSet("agent", flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
 	fs.Var(&config, "config", "")
 	check := fs.Bool("check-config", false, "")
 	level := fs.String("log-level", "", "")
 	logJSON := fs.Bool("log-json", false, "")
 	if _, ok := b.parse(fs, args, 0); !ok {
 		return 1
-	}
-	if err := foreignToAgent(b); err != nil {
-		return b.fail(err)
 	}
 	file, cfg, err := configOf(config)
 	if err != nil {

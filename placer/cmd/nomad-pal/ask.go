@@ -6,7 +6,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,7 +25,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
-	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 // The commands are clients of the agent. The agent reads all of Nomad, and shows each token only
@@ -48,9 +46,7 @@ type answers struct {
 	agent *api.Client
 	// address is the agent's address. told is where the command found the address.
 	address, told string
-	// note describes what is missing from the answers, or is "" if nothing is missing.
-	note     string
-	activity palapi.Activity
+	activity      palapi.Activity
 }
 
 // noAgent is the error for a missing agent or, if refused is set, for an agent that cannot serve
@@ -148,10 +144,8 @@ func (b *base) protected(address, told string, published bool) error {
 	switch {
 	case err == nil || b.tokenPlain || cfg.SecretID == "" && cfg.HttpAuth == nil:
 		return nil
-	case published && cfg.TLSConfig.Insecure:
-		return fails(address, told, "unset NOMAD_SKIP_VERIFY, and give the CA of the agent's certificate (NOMAD_CACERT)", err)
 	case strings.HasPrefix(address, "https:"):
-		return fails(address, told, "give the CA of the agent's certificate (NOMAD_CACERT) or, if you trust the address, set NOMAD_PAL_ADDR="+address, err)
+		return fails(address, told, "give the CA of the agent's certificate (NOMAD_CACERT), without NOMAD_SKIP_VERIFY, or, if you trust the address, set NOMAD_PAL_ADDR="+address, err)
 	}
 	return fails(address, told, "give the agent a certificate, or send the token unprotected (NOMAD_PAL_TOKEN_PLAIN=true)", err)
 }
@@ -175,8 +169,7 @@ func (a *answers) redirected(r *http.Request, via []*http.Request) error {
 
 // connect checks, without a token, that an agent answers at the address.
 func (a *answers) connect() error {
-	published := a.b.palAddress == ""
-	if err := a.b.protected(a.address, a.told, published); err != nil {
+	if err := a.b.protected(a.address, a.told, a.b.palAddress == ""); err != nil {
 		return err
 	}
 	cfg := a.b.config()
@@ -194,9 +187,6 @@ func (a *answers) connect() error {
 	a.agent = at.API()
 	a.agent.SetSecretID("")
 	if err := a.hear(reachTimeout); err != nil {
-		if published && errors.As(err, new(x509.HostnameError)) {
-			return fails(a.address, a.told, "set NOMAD_PAL_ADDR, or http { advertise } in the agent's configuration, to an address for which the agent's certificate is valid", err)
-		}
 		if answer, ok := errors.AsType[api.UnexpectedResponseError](err); ok && answer.StatusCode() == http.StatusBadGateway {
 			return noAgent{looked: fmt.Sprintf("%s (%s): %s", a.address, a.told, err), next: "look at this agent's log; a standby agent takes over within a minute", cause: err, refused: true}
 		}
@@ -230,22 +220,7 @@ func (b *base) noNamespace(client *nomad.Client, namespace string) error {
 	if b.seesPart(client) { // Nomad lists only the namespaces in which the token has rights
 		none += " that your token can see"
 	}
-	if asked := nearest.Question(namespace, names); asked != "" {
-		return errors.New(none + asked)
-	}
-	if len(names) == 1 {
-		return fmt.Errorf("%s: there is only %q", none, names[0])
-	}
-	return fmt.Errorf("%s: there are %s", none, firstOf(names))
-}
-
-// askAgain asks again whether a placer is active, for a command that repeats its requests. Before
-// the first request, a is nil, and askAgain finds the agent.
-func (b *base) askAgain(a *answers) (*answers, error) {
-	if a == nil {
-		return b.ask()
-	}
-	return a, a.hear(askTimeout)
+	return fmt.Errorf("%s%s: there are %s", none, nearest.Question(namespace, names), firstOf(names))
 }
 
 // get sends a request to the agent, with the parameters in q, and decodes the answer into out.
@@ -324,20 +299,6 @@ func (a *answers) SomeGPUs(f palapi.GPUFilter, live bool) (gpus []palapi.GPU, er
 	return gpus, a.get("/v1/gpus", q, &gpus)
 }
 
-// Models returns the measured speeds of the GPU models.
-func (a *answers) Models() (speeds []palapi.ModelSpeed, err error) {
-	return speeds, a.get("/v1/models", nil, &speeds)
-}
-
-// Profile returns the version of the profile in force, or 0 if there is none.
-func (a *answers) Profile() (int, error) {
-	p, err := store.In(a.nomad).Profile().ReadOrRefused(a.b.ctx)
-	if p == nil {
-		return 0, err
-	}
-	return p.Version, err
-}
-
 // Warnings returns the active agent's warnings, or none if the token is not an operator's.
 func (a *answers) Warnings() []string {
 	h, err := a.health(url.Values{"active": {"true"}})
@@ -379,27 +340,17 @@ const exitCodes = `
 Exit code 3: no agent answers, or none is active. The answer is still printed.
 `
 
-// close prints to standard error what is missing from the answers, and whether no placer is active.
-// close returns the exit code: exitNoPlacer if no placer is active and code is 0, otherwise code.
+// close prints to standard error whether no placer is active. close returns the exit code:
+// exitNoPlacer if no placer is active and code is 0, otherwise code.
 func (a *answers) close(code int) int {
-	a.printNote()
 	if a.activity.Unknown != "" {
-		a.say("Note: cannot find out whether an agent is active: " + a.activity.Unknown)
+		fmt.Fprintln(a.b.io.err, "Note: cannot find out whether an agent is active:", oneLine(a.activity.Unknown))
 	}
 	if !a.activity.Idle() {
 		return code
 	}
-	a.say(idleSentence(a.activity, time.Now()))
+	fmt.Fprintln(a.b.io.err, oneLine(idleSentence(a.activity, time.Now())))
 	return cmp.Or(code, exitNoPlacer)
-}
-
-func (a *answers) say(text string) { fmt.Fprintln(a.b.io.err, oneLine(text)) }
-
-// printNote prints to standard error what is missing from the answers.
-func (a *answers) printNote() {
-	if a.note != "" {
-		a.say("Note: " + a.note)
-	}
 }
 
 // seesPart reports whether the token may see only part of the cluster.

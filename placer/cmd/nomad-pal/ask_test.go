@@ -77,6 +77,22 @@ func (c *testCluster) does(args ...string) (int, string, string) {
 	return code, out.String(), err.String()
 }
 
+// must runs a command that must succeed.
+func (c *testCluster) must(args ...string) {
+	c.t.Helper()
+	if code, out, said := c.does(args...); code != 0 {
+		c.t.Fatalf("%q: exit code %d\n%s%s", args, code, out, said)
+	}
+}
+
+// says runs a command, and checks its exit code, and that it prints a text.
+func (c *testCluster) says(want int, text string, args ...string) {
+	c.t.Helper()
+	if code, out, said := c.does(args...); code != want || !strings.Contains(out+said, text) {
+		c.t.Errorf("%q: exit code %d, want %d and %q\n%s%s", args, code, want, text, out, said)
+	}
+}
+
 // checkJSON checks that the output is JSON without null: lists can be empty, and unknown fields are
 // left out.
 func checkJSON(t *testing.T, args []string, output []byte) {
@@ -204,9 +220,7 @@ func TestNoPlacer(t *testing.T) {
 	if code, out, err := c.does("status"); code != 0 || !strings.Contains(out, "= active since") || err != "" {
 		t.Errorf("with a placer: %d\n%s%s", code, out, err)
 	}
-	if code, out, err := c.does("plan", c.job("default", "other", 2)); code != 1 || !strings.Contains(out, "would start now") {
-		t.Errorf("plan with a placer: %d\n%s%s", code, out, err)
-	}
+	c.says(1, "would start now", "plan", c.job("default", "other", 2))
 	c.runs(job, "train")
 	// A proxy between the agent and the commands answers with this state of the
 	// placer.
@@ -270,9 +284,7 @@ func TestCommandsAskTheAgent(t *testing.T) {
 	})
 	c.nomad.AddNamespace("research")
 	c.agent("root", atAnyPort)
-	if code, out, err := c.does("run", "-token", "root", c.job("secret", "held", 4)); code != 0 {
-		t.Fatalf("run: %d\n%s%s", code, out, err)
-	}
+	c.must("run", "-token", "root", c.job("secret", "held", 4))
 	t.Setenv("NOMAD_TOKEN", "user")
 	plan := c.job("research", "wants", 4)
 	for args, want := range map[string]string{
@@ -288,29 +300,19 @@ func TestCommandsAskTheAgent(t *testing.T) {
 			t.Errorf("%s: %d\n%s%s", args, code, out, said)
 		}
 	}
-	if code, out, said := c.does("run", plan); code != 0 || !strings.Contains(out, "GPUs         = ") {
-		t.Errorf("run: %d\n%s%s", code, out, said)
-	}
+	c.says(0, "GPUs         = ", "run", plan)
 	c.until("explain by prefix", func() bool { // the agent's view may be 2 s old
 		code, out, _ := c.does("explain", "-verbose", "-namespace=research", "wan")
 		return code == 0 && strings.Contains(out, "= wants")
 	})
-	if code, _, said := c.does("explain", "-namespace=secret", "held"); code != 1 || !strings.Contains(said, "permission denied") {
-		t.Errorf("explain of another namespace's job: %d %s", code, said)
-	}
+	c.says(1, "permission denied", "explain", "-namespace=secret", "held")
 	const noToken = "without a token, the address that an agent publishes in Nomad cannot be read: set NOMAD_TOKEN"
 	if _, _, said := c.does("explain", "-namespace=secret", "held"); strings.Contains(said, noToken) {
 		t.Errorf("with a token: %s", said)
 	}
 	t.Setenv("NOMAD_TOKEN", "")
-	if code, _, said := c.does("queue"); code != 3 || !strings.Contains(said, noToken) {
-		t.Errorf("without a token: %d %s", code, said)
-	}
+	c.says(3, noToken, "queue")
 	t.Setenv("NOMAD_TOKEN", "user")
-	t.Setenv("NOMAD_PAL_ADDR", "http://127.0.0.1:1")
-	if code, out, said := c.does("gpus"); code != 0 || strings.Count(out, "free") != 4 || !strings.Contains(said, "a GPU looks free") || !strings.Contains(said, "no agent answers: http://127.0.0.1:1") {
-		t.Errorf("without the agent: %d\n%s%s", code, out, said)
-	}
 }
 
 // If a token may not read the profile, the error says that, and not that nothing is measured:
@@ -323,23 +325,12 @@ func TestHiddenProfileIsSaid(t *testing.T) {
 	})
 	t.Setenv("NOMAD_PAL_ADDR", c.agent("root", "http {\n  bind_port = 0\n}\n"))
 	t.Setenv("NOMAD_TOKEN", "jobs")
-	code, out, said := c.does("status")
-	if code != 0 || !strings.Contains(out, `not known: the token cannot read the variables "nomad-pal/profile/*"`) {
-		t.Errorf("status: %d\n%s%s", code, out, said)
-	}
 	const right = `The token lacks the capability "read" of the variables "nomad-pal/*"`
 	for _, args := range [][]string{{"profile", "show"}, {"profile", "export"}} {
-		if code, out, said := c.does(args...); code != 1 || !strings.Contains(said, right) {
-			t.Errorf("%v: %d\n%s%s", args, code, out, said)
-		}
+		c.says(1, right, args...)
 	}
 	t.Setenv("NOMAD_TOKEN", "root") // root may read everything, and the list is empty
-	if _, out, said := c.does("status"); !strings.Contains(out, "none: nothing is measured yet") {
-		t.Errorf("status as root:\n%s%s", out, said)
-	}
-	if code, _, said := c.does("profile", "show"); code != 1 || !strings.Contains(said, "there is no profile yet") {
-		t.Errorf("profile show as root: %d %s", code, said)
-	}
+	c.says(1, "there is no profile yet", "profile", "show")
 }
 
 // The command does not claim that something does not exist if the token may not
@@ -353,21 +344,11 @@ func TestHiddenIsNotMissing(t *testing.T) {
 		"nodeless": {Namespaces: map[string][]string{"research": {"list-jobs", "read-job"}, "default": {"variables"}}},
 	})
 	url := c.agent("root", "http {\n  bind_port = 0\n}\n")
-	if code, _, err := c.does("run", "-token", "root", c.job("secret", "held", 4)); code != 0 {
-		t.Fatal(err)
-	}
-	if code, _, said := c.does("release", "-token=user", "-namespace=secret", "held"); code != 1 || !strings.Contains(said, `lacks the capability "read-job"`) {
-		t.Errorf("release: %d %s", code, said)
-	}
-	if code, _, err := c.does("run", "-detach", "-token", "root", c.job("research", "kept", 4)); code != 0 {
-		t.Fatal(err)
-	}
-	if code, out, said := c.does("explain", "-token=reader", "-namespace=research", "kept"); code != 0 || !strings.Contains(out, "kept") {
-		t.Errorf("explain with read-job alone: %d %s%s", code, out, said)
-	}
-	if code, _, said := c.does("cancel", "-token=user", "-namespace=research", "kept"); code != 1 || !strings.Contains(said, `lacks the capability "submit-job"`) {
-		t.Errorf("cancel: %d %s", code, said)
-	}
+	c.must("run", "-token", "root", c.job("secret", "held", 4))
+	c.says(1, `lacks the capability "read-job"`, "release", "-token=user", "-namespace=secret", "held")
+	c.must("run", "-detach", "-token", "root", c.job("research", "kept", 4))
+	c.says(0, "kept", "explain", "-token=reader", "-namespace=research", "kept")
+	c.says(1, `lacks the capability "submit-job"`, "cancel", "-token=user", "-namespace=research", "kept")
 	for _, name := range []string{"GPU-0-0", "node-0"} {
 		code, _, said := c.does("explain", "-token=nodeless", "-pal-address="+url, "-namespace=research", name)
 		if code != 1 || !strings.Contains(said, `lacks node { policy = "read" }`) {
@@ -379,11 +360,7 @@ func TestHiddenIsNotMissing(t *testing.T) {
 		{"reader", "secret", `lacks the capability "read-job" in namespace "secret"`},
 		{"nodeless", "secret", `lacks the capability "read-job" in namespace "secret"`},
 	} {
-		if code, _, said := c.does("explain", "-token="+of.token, "-namespace="+of.namespace, "none"); code != 1 || !strings.Contains(said, of.says) {
-			t.Errorf("explain of no job as %s in %s: %d %s", of.token, of.namespace, code, said)
-		}
+		c.says(1, of.says, "explain", "-token="+of.token, "-namespace="+of.namespace, "none")
 	}
-	if code, _, said := c.does("queue", "-token=user", "-namespace=secret"); code != 1 || !strings.Contains(said, `no namespace "secret" that your token can see: there `) {
-		t.Errorf("queue of a hidden namespace: %d %s", code, said)
-	}
+	c.says(1, `no namespace "secret" that your token can see: there `, "queue", "-token=user", "-namespace=secret")
 }

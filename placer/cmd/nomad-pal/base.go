@@ -42,8 +42,6 @@ type base struct {
 	connect                        api.Config // only what options set
 	namespace, storage, palAddress string
 	json                           bool
-	// ofJob reports whether the region comes from the jobspec.
-	ofJob bool
 	// tokenPlain reports whether the token may be sent to the agent unencrypted.
 	tokenPlain bool
 	// verbose reports whether to print the evidence of an explanation.
@@ -51,8 +49,6 @@ type base struct {
 	// jobspec is the file that the command explains, or "" if it explains a job in Nomad.
 	jobspec    string
 	flagsGiven map[string]bool
-	// noJSON reports whether the command does not accept -json.
-	noJSON bool
 }
 
 const generalOptions = `
@@ -81,6 +77,13 @@ Output Options:
 
 // flags returns a flag set with the general options and -json.
 func (b *base) flags(name string) *flag.FlagSet {
+	fs := b.flagsWithoutJSON(name)
+	fs.BoolVar(&b.json, "json", false, "")
+	return fs
+}
+
+// flagsWithoutJSON returns a flag set with the general options.
+func (b *base) flagsWithoutJSON(name string) *flag.FlagSet {
 	b.command = name
 	fs := flag.NewFlagSet(name, flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
@@ -90,18 +93,11 @@ func (b *base) flags(name string) *flag.FlagSet {
 	} {
 		fs.StringVar(to, flagName, "", "")
 	}
-	fs.BoolVar(&b.json, "json", false, "")
 	b.namespace = usualNamespace()
 	fs.StringVar(&b.palAddress, "pal-address", os.Getenv("NOMAD_PAL_ADDR"), "")
 	plain, err := strconv.ParseBool(os.Getenv("NOMAD_PAL_TOKEN_PLAIN"))
 	b.tokenPlain = err == nil && plain
 	return fs
-}
-
-// flagsWithoutJSON returns a flag set with the general options, for a command that prints no value.
-func (b *base) flagsWithoutJSON(name string) *flag.FlagSet {
-	b.noJSON = true
-	return b.flags(name)
 }
 
 const (
@@ -123,19 +119,12 @@ func (b *base) parse(fs *flag.FlagSet, args []string, want int) (rest []string, 
 	b.namespace = cmp.Or(b.namespace, usualNamespace())
 	b.flagsGiven = map[string]bool{}
 	fs.Visit(func(f *flag.Flag) { b.flagsGiven[f.Name] = true })
-	if b.json && b.noJSON {
-		return refuse("nomad-pal %s does not take -json; see -help", fs.Name())
-	}
 	ended := fs.NArg() < len(args) && args[len(args)-fs.NArg()-1] == "--" // all other arguments are names, even those with a dash
 	if i := slices.IndexFunc(fs.Args(), isOption); i > 0 && want != anyWords && !ended {
 		return refuse("options go before arguments: nomad-pal %s %s", fs.Name(), strings.Join(each(slices.Concat(args[:len(args)-fs.NArg()], fs.Args()[i:], fs.Args()[:i]), palapi.ShellQuoted), " "))
 	}
 	if want >= 0 && fs.NArg() != want {
-		one := ""
-		if fs.Name() == "status" || fs.Name() == "queue" {
-			one = ": nomad-pal explain shows one job"
-		}
-		return refuse("nomad-pal %s takes %s, got %d%s; see -help", fs.Name(), counted(want, "argument"), fs.NArg(), one)
+		return refuse("nomad-pal %s takes %s, got %d; see -help", fs.Name(), counted(want, "argument"), fs.NArg())
 	}
 	return fs.Args(), true
 }
@@ -190,33 +179,9 @@ func (b *base) damaged(err error) error {
 	return nil
 }
 
-// warn prints the active agent's warnings to standard error.
-func (b *base) warn(a *answers) {
-	for _, w := range a.Warnings() {
-		b.complain("Warning: " + oneLine(w))
-	}
-}
-
 // client connects to Nomad.
 func (b *base) client() (*nomad.Client, error) {
-	setting := "NOMAD_REGION"
-	switch {
-	case b.ofJob:
-		setting = "the job's region"
-	case b.connect.Region != "":
-		setting = "-region"
-	}
-	return nomad.NewClient(b.config(), b.storage, nomad.NamesRegions(setting))
-}
-
-// nodeAPI is Nomad's own client. Requests have no deadline, because logs and sessions can stay open
-// for long.
-func (b *base) nodeAPI() (*api.Client, error) {
-	client, err := api.NewClient(b.config())
-	if err != nil {
-		return nil, fmt.Errorf("connecting to Nomad: %w", err)
-	}
-	return client, nil
+	return nomad.NewClient(b.config(), b.storage, nomad.NamesRegions("from -region, NOMAD_REGION or the jobspec"))
 }
 
 // raw and rawErr return writers for the output of tasks. Unlike all other writers, raw and rawErr

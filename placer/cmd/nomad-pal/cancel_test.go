@@ -22,22 +22,18 @@ func TestCancelOfAJobThatWasGivenUp(t *testing.T) {
 		t.Fatalf("%d %s%s", code, out, said)
 	}
 	c.until("the job is stopped", func() bool { _, out, _ := c.does("status"); return !strings.Contains(out, "broken") })
-	if code, out, said := c.does("cancel", "broken"); code != 0 || out != "Nothing to stop in namespace \"default\".\n" {
-		t.Fatalf("%d %s%s", code, out, said)
-	}
 }
 
 // One command stops a whole array; other jobs keep running.
 func TestCancelOfAnArray(t *testing.T) {
 	c := newCluster(t)
+	c.agent("", atAnyPort)
 	jobs := c.client("").API().Jobs()
 	array := strings.Replace(jobText("default", "array", 1), `group "g" {`, "parameterized {\n    payload = \"forbidden\"\n  }\n  group \"g\" {", 1)
 	if code, out, said := c.reads(array, "run", "-detach", "-"); code != 0 {
 		t.Fatalf("run: %d\n%s%s", code, out, said)
 	}
-	if code, out, said := c.does("run", "-detach", c.job("default", "arrayed", 1)); code != 0 {
-		t.Fatalf("run: %d\n%s%s", code, out, said)
-	}
+	c.must("run", "-detach", c.job("default", "arrayed", 1))
 	ids := []string{"array"}
 	for range 3 {
 		child, _, err := jobs.Dispatch("array", nil, nil, "", nil)
@@ -60,13 +56,11 @@ func TestCancelOfAnArray(t *testing.T) {
 	}
 	for args, want := range map[string]string{
 		"cancel":                       "stopping jobs: no job is given",
-		"cancel arrayed none":          `no job was stopped: no job "none" in namespace "default"`,
+		"cancel none arrayed":          `no job "none" in namespace "default"`,
 		"cancel arayed":                `no job "arayed" in namespace "default" (did you mean "arrayed"?)`,
 		"cancel -namespace=no arrayed": `no namespace "no"`,
 	} {
-		if code, _, said := c.does(strings.Fields(args)...); code != 1 || !strings.Contains(said, want) {
-			t.Errorf("%s: %d %s", args, code, said)
-		}
+		c.says(1, want, strings.Fields(args)...)
 	}
 	if job, _, err := jobs.Info("arrayed", nil); err != nil || *job.Stop {
 		t.Errorf("another job was stopped: %v", err)

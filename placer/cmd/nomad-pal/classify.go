@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"time"
 
@@ -35,13 +34,12 @@ Classify Options:
 
 // classified is what nomad-pal classify prints with -json.
 type classified struct {
-	Namespace string              `json:"namespace"`         // the job's namespace
-	Job       string              `json:"job"`               // the job's id
-	GPUs      []string            `json:"gpus"`              // ids of the GPUs that were watched
-	Readings  int                 `json:"readings"`          // number of readings of GPUs at work
-	Verdict   *classify.Verdict   `json:"verdict,omitempty"` // the class; nil if Missing is set
-	Missing   string              `json:"missing,omitempty"` // why there is no class
-	Medians   map[string]*float64 `json:"medians"`           // the median of each statistic; null if unknown
+	Namespace string            `json:"namespace"`         // the job's namespace
+	Job       string            `json:"job"`               // the job's id
+	GPUs      []string          `json:"gpus"`              // ids of the GPUs that were watched
+	Readings  int               `json:"readings"`          // number of readings of GPUs at work
+	Verdict   *classify.Verdict `json:"verdict,omitempty"` // the class; nil if Missing is set
+	Missing   string            `json:"missing,omitempty"` // why there is no class
 }
 
 func runClassify(b *base, args []string) int {
@@ -66,7 +64,6 @@ func runClassify(b *base, args []string) int {
 	}
 	f := classify.Summarize(readings)
 	out.Readings = f.Readings
-	out.Medians = map[string]*float64{"power_cap": known(f.PowerCap), "power": known(f.Power), "compute": known(f.Compute), "memory": known(f.Memory)}
 	v, ok := classify.ByThresholds(f)
 	if ok {
 		out.Verdict = &v
@@ -118,14 +115,6 @@ func watchGPUs(b *base, client *nomad.Client, k cluster.JobKey, length time.Dura
 	}
 }
 
-// known returns a pointer to x, or nil if x is unknown (NaN).
-func known(x float64) *float64 {
-	if math.IsNaN(x) {
-		return nil
-	}
-	return &x
-}
-
 // printClassified prints the classification of a job.
 func printClassified(b *base, out classified) int {
 	code := 0
@@ -135,11 +124,7 @@ func printClassified(b *base, out classified) int {
 	if b.json {
 		return cmp.Or(b.printJSON(out), code)
 	}
-	rows := []string{
-		row("Job", out.Job), row("GPUs", fmt.Sprint(len(out.GPUs))), row("Readings", fmt.Sprint(out.Readings)),
-		row("At the power cap", share(out.Medians["power_cap"])), row("Power of the limit", share(out.Medians["power"])),
-		row("Tensor cores", share(out.Medians["compute"])), row("Memory bandwidth", share(out.Medians["memory"])),
-	}
+	rows := []string{row("Job", out.Job), row("GPUs", fmt.Sprint(len(out.GPUs))), row("Readings", fmt.Sprint(out.Readings))}
 	if out.Verdict == nil {
 		b.pairs(append(rows, row("Application class", "not known: "+out.Missing)))
 		return code
@@ -151,12 +136,4 @@ func printClassified(b *base, out classified) int {
 	b.pairs(append(rows, row("Application class", string(out.Verdict.Class)), row("Because", out.Verdict.Reason), row("How sure", sure)))
 	b.printf("\nTo use this class: meta { pal_class = %q }\n", out.Verdict.Class)
 	return code
-}
-
-// share formats a share as a percentage.
-func share(x *float64) string {
-	if x == nil {
-		return "not known"
-	}
-	return fmt.Sprintf("%.0f %%", 100**x)
 }

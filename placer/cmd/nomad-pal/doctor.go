@@ -7,6 +7,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -14,7 +16,6 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/internal/version"
-	"github.com/nomad-pal/nomad-pal/placer/agent"
 	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
@@ -63,17 +64,17 @@ func runDoctor(b *base, args []string) int {
 
 func printChecks(b *base, checks []palapi.Check) {
 	styles := map[palapi.Verdict]style{palapi.OK: green, palapi.Warn: yellow, palapi.Fail: red}
-	count := map[palapi.Verdict]int{}
 	for _, k := range checks {
-		count[k.Verdict]++
 		mark := paint(styles[k.Verdict], string(k.Verdict)) + strings.Repeat(" ", 6-len(k.Verdict))
 		b.sayAfter(mark, plain, k.Name+": "+oneLine(k.Found))
 		if k.Next != "" && k.Verdict != palapi.OK {
 			b.sayAfter("      → ", plain, oneLine(k.Next))
 		}
 	}
-	b.write("\n")
-	b.say(plain, fmt.Sprintf("Checked: %d OK, %d WARN, %d FAIL.", count[palapi.OK], count[palapi.Warn], count[palapi.Fail]))
+}
+
+func check(name string, verdict palapi.Verdict, found, next string) palapi.Check {
+	return palapi.Check{Name: name, Verdict: verdict, Found: found, Next: next}
 }
 
 // checks runs the checks; only the first one if Nomad does not answer.
@@ -86,46 +87,43 @@ func checks(b *base) []palapi.Check {
 	if checks[0].Verdict == palapi.Fail {
 		return checks
 	}
-	checks = append(checks, checkToken(b, client), checkAgent(b, client))
-	if paused := checkPaused(b, client); paused.Found != "" {
-		checks = append(checks, paused)
+	s, failed := plainly(b, client)
+	var told []string // warnings that s.Checks includes
+	if failed == nil {
+		told = s.Warnings()
+	}
+	checks = append(append(checks, checkToken(b, client)), checkAgent(b, told)...)
+	if paused := checkPaused(b, client); paused != "" {
+		checks = append(checks, check("scheduler", palapi.Fail, "an operator has paused Nomad's placement or registrations", paused))
 	}
 	servers := time.Now()
 	beat, err := store.In(client).Heartbeat().Read(nomad.WithDate(b.ctx, &servers))
 	if err == nil {
 		checks = append(checks, query.CheckClocks(beat.Of, beat.Written, servers, time.Now()))
 	}
-	s, err := plainly(b, client, nil)
-	var told []string // warnings that s.Checks includes
-	if err == nil {
-		told = s.Warnings()
-	}
-	checks = append(checks, checkAPI(b, told)...)
-	if err != nil {
-		return append(checks, query.ChecksFailed(err))
+	if failed != nil {
+		return append(checks, query.ChecksFailed(failed))
 	}
 	return append(append(checks, s.Checks()...), checkPastNomad(b, client)...)
 }
 
-// jobsChecked is the maximum number of jobs that doctor reads.
-const jobsChecked = 500
-
 // checkPastNomad names the jobs that can use GPUs past Nomad. The agent knows only jobs with device
 // blocks, so doctor reads the jobs itself. Runs of one template are alike.
-func checkPastNomad(b *base, client *nomad.Client) []palapi.Check {
+func checkPastNomad(b *base, client *nomad.Client) (found []palapi.Check) {
 	all, _, err := client.API().Jobs().List((&api.QueryOptions{Namespace: api.AllNamespacesNamespace}).WithContext(b.ctx))
 	if err != nil {
 		return nil // checkToken says what the token may not do
 	}
-	all = slices.DeleteFunc(all, func(j *api.JobListStub) bool { return j.Status == "dead" || j.ParentID != "" })
-	var found []palapi.Check
-	for _, j := range all[:min(len(all), jobsChecked)] {
+	for _, j := range all {
+		if j.Status == "dead" || j.ParentID != "" {
+			continue
+		}
 		job, err := client.Job(b.ctx, cluster.JobKey{Namespace: j.Namespace, ID: j.ID})
 		if err != nil || job == nil {
 			continue // it has just been purged, or the token may not read it
 		}
 		if w := request.PastNomad(job); w != "" {
-			found = append(found, palapi.Check{Name: "job " + cluster.KeyOf(job).String(), Verdict: palapi.Warn, Found: w, Next: "nomad-pal validate JOBSPEC, by its author"})
+			found = append(found, check("job "+cluster.KeyOf(job).String(), palapi.Warn, w, "nomad-pal validate JOBSPEC, by its author"))
 		}
 	}
 	return found
@@ -134,150 +132,150 @@ func checkPastNomad(b *base, client *nomad.Client) []palapi.Check {
 func checkReach(client *nomad.Client) palapi.Check {
 	address := client.API().Address()
 	leader, err := client.API().Status().Leader()
-	_, answered := errors.AsType[api.UnexpectedResponseError](err)
 	switch {
-	case nomad.NoRegion(err):
-		return palapi.Check{Name: "nomad", Verdict: palapi.Fail, Found: fmt.Sprintf("%s answers: %v", address, err), Next: "choose one of these regions (-region or NOMAD_REGION)"}
-	case answered:
-		return palapi.Check{Name: "nomad", Verdict: palapi.Fail, Found: fmt.Sprintf("%s answers: %v", address, err), Next: cmp.Or(remedyTLS(err), "nomad server members, and the logs of the servers: more than half of them must be up and reach each other")}
+	case nomad.StatusOf(err) != 0:
+		return check("nomad", palapi.Fail, fmt.Sprintf("%s answers: %v", address, err), cmp.Or(remedyTLS(err), "nomad server members, and the logs of the servers: more than half of them must be up and reach each other"))
 	case err != nil:
-		return palapi.Check{Name: "nomad", Verdict: palapi.Fail, Found: fmt.Sprintf("no answer from %s: %v", address, err), Next: cmp.Or(remedyTLS(err), "is NOMAD_ADDR (or -address) right, and is Nomad running there?")}
+		return check("nomad", palapi.Fail, fmt.Sprintf("no answer from %s: %v", address, err), cmp.Or(remedyTLS(err), "is NOMAD_ADDR (or -address) right, and is Nomad running there?"))
 	case leader == "":
-		return palapi.Check{Name: "nomad", Verdict: palapi.Fail, Found: fmt.Sprintf("%s answers, but the servers have no leader", address), Next: "nomad server members"}
+		return check("nomad", palapi.Fail, address+" answers, but the servers have no leader", "nomad server members")
 	}
-	return palapi.Check{Name: "nomad", Verdict: palapi.OK, Found: fmt.Sprintf("%s answers, the leader is %s", address, leader)}
+	return check("nomad", palapi.OK, fmt.Sprintf("%s answers, the leader is %s", address, leader), "")
 }
 
-// checkPaused returns a failed check if an operator has paused placement or job registration. The
-// check is empty if nothing is paused, or if the token may not read the scheduler configuration.
-func checkPaused(b *base, client *nomad.Client) palapi.Check {
+// checkPaused returns the command that undoes what an operator has paused in Nomad, or "" if nothing
+// is paused, or if the token may not read the scheduler configuration.
+func checkPaused(b *base, client *nomad.Client) string {
 	answer, _, err := client.API().Operator().SchedulerGetConfiguration((&api.QueryOptions{}).WithContext(b.ctx))
 	switch {
 	case err != nil || answer == nil || answer.SchedulerConfig == nil:
-		return palapi.Check{}
+		return ""
 	case answer.SchedulerConfig.PauseEvalBroker:
-		return palapi.Check{Name: "scheduler", Verdict: palapi.Fail, Found: "an operator has paused Nomad's evaluation broker, so Nomad places nothing", Next: "nomad operator scheduler set-config -pause-eval-broker=false"}
+		return "nomad operator scheduler set-config -pause-eval-broker=false"
 	case answer.SchedulerConfig.RejectJobRegistration:
-		return palapi.Check{Name: "scheduler", Verdict: palapi.Fail, Found: "an operator has set Nomad to reject all registrations without a management token, so an agent without such a token starts nothing", Next: "nomad operator scheduler set-config -reject-job-registration=false"}
+		return "nomad operator scheduler set-config -reject-job-registration=false"
 	}
-	return palapi.Check{}
+	return ""
 }
 
-func checkAgent(b *base, client *nomad.Client) palapi.Check {
-	a, err := heartbeat.ReadActivity(b.ctx, client, time.Now())
-	switch {
-	case err != nil:
-		return palapi.Check{Name: "agent", Verdict: palapi.Fail, Found: err.Error()}
-	case a.Unknown != "":
-		return palapi.Check{Name: "agent", Verdict: palapi.Warn, Found: "not known: " + a.Unknown}
-	case a.Idle() && a.Agent == "":
-		return palapi.Check{Name: "agent", Verdict: palapi.Fail, Found: idleSentence(a, time.Now()), Next: "start an agent: nomad-pal agent; if one runs whose configuration sets nomad { namespace }, give this namespace (-pal-namespace)"}
-	case a.Idle():
-		return palapi.Check{Name: "agent", Verdict: palapi.Fail, Found: idleSentence(a, time.Now()), Next: "a standby agent takes over within a minute; if no agent runs, start one: nomad-pal agent"}
-	case a.Version != version.Human():
-		return palapi.Check{Name: "agent", Verdict: palapi.Warn, Found: fmt.Sprintf("%s; this command is %s", workSentence(a, time.Now()), version.Human()), Next: "use the same version for both"}
-	}
-	return palapi.Check{Name: "agent", Verdict: palapi.OK, Found: workSentence(a, time.Now())}
-}
-
-// checkAPI checks the health of the agent whose address all commands use. checkAPI leaves out the
-// warnings in told, because other checks include these warnings.
-func checkAPI(b *base, told []string) []palapi.Check {
+// checkAgent checks the agent whose address all commands use. checkAgent leaves out the warnings in
+// told, because other checks include these warnings.
+func checkAgent(b *base, told []string) []palapi.Check {
+	const name, log = "agent", "look at the log of this agent"
 	a, err := b.ask()
 	if none, ok := errors.AsType[noAgent](err); ok {
-		if k, ok := checkSilent(b, time.Now()); ok {
-			return []palapi.Check{k}
-		}
-		return []palapi.Check{{Name: "agent's API", Verdict: palapi.Fail, Found: "no agent answers: " + none.looked, Next: none.next}}
+		return []palapi.Check{check(name, palapi.Fail, "no agent answers: "+none.looked, none.next)}
 	}
 	if err != nil {
-		return []palapi.Check{{Name: "agent's API", Verdict: palapi.Fail, Found: err.Error(), Next: "is NOMAD_PAL_ADDR (or -pal-address) right?"}}
+		return []palapi.Check{check(name, palapi.Fail, err.Error(), "is NOMAD_PAL_ADDR (or -pal-address) right?")}
 	}
 	h, err := a.health(nil)
 	if err != nil {
-		return []palapi.Check{{Name: "agent's API", Verdict: palapi.Fail, Found: fmt.Sprintf("%s answers, but its health is unknown: %v", a.address, err), Next: "look at the log of this agent"}}
-	}
-	if h.Trouble != "" {
-		found := fmt.Sprintf("%s answers, but this agent is in trouble: %s", a.address, h.Trouble)
-		if h.LastError != "" {
-			found += ": " + h.LastError
-		}
-		return []palapi.Check{{Name: "agent's API", Verdict: palapi.Fail, Found: found, Next: "look at the log of this agent"}}
+		return []palapi.Check{check(name, palapi.Fail, fmt.Sprintf("%s answers, but its health is unknown: %v", a.address, err), log)}
 	}
 	var checks []palapi.Check
 	for _, w := range h.Configuration {
-		checks = append(checks, palapi.Check{Name: "configuration", Verdict: palapi.Warn, Found: w, Next: "correct or remove this setting in the agent's configuration"})
+		checks = append(checks, check("configuration", palapi.Warn, w, "correct or remove this setting in the agent's configuration"))
 	}
 	warnings := slices.DeleteFunc(h.Warnings, func(w string) bool { return slices.Contains(told, w) })
-	if len(warnings) > 0 {
-		return append(checks, palapi.Check{Name: "agent's API", Verdict: palapi.Warn, Found: fmt.Sprintf("%s answers, with %s: %s", a.address, counted(len(warnings), "warning"), strings.Join(warnings, "; ")), Next: query.NextStatus})
-	}
-	return append(checks, palapi.Check{Name: "agent's API", Verdict: palapi.OK, Found: a.address + " answers"})
-}
-
-// checkSilent asks the agent that wrote the last heartbeat, although this heartbeat is so old that
-// other commands do not ask the agent. If Nomad is slow, the agent may still work. checkSilent
-// sends no token, because the address may by now belong to another program. ok is false if nothing
-// answers like an agent.
-func checkSilent(b *base, now time.Time) (k palapi.Check, ok bool) {
-	client, err := b.client()
-	if err != nil {
-		return k, false
-	}
-	is, err := heartbeat.ReadActivity(b.ctx, client, now)
-	if err != nil || b.palAddress != "" || is.Address == "" || heartbeat.Fresh(is, now) || onlyThere(is) {
-		return k, false
-	}
-	cfg := b.config()
-	cfg.Address, cfg.SecretID, cfg.HttpAuth, cfg.TLSConfig.TLSServerName = is.Address, "", nil, ""
-	at, err := nomad.NewClient(cfg, "")
-	if err != nil {
-		return k, false
-	}
-	a := &answers{b: b, nomad: client, address: is.Address, agent: at.API()}
-	a.agent.SetSecretID("") // not even from the environment
-	h, err := a.health(nil)
-	if err != nil {
-		return k, false
-	}
-	k = palapi.Check{Name: "agent's API", Verdict: palapi.Fail, Next: "look at the log of this agent"}
-	said := fmt.Sprintf("%s answers, but wrote its last heartbeat %s", is.Address, palapi.Ago(is.Beaten, now))
+	works := a.address + " answers, " + workSentence(a.activity, time.Now())
 	switch {
 	case h.Trouble != "":
-		k.Found = fmt.Sprintf("%s, and is in trouble: %s", said, h.Trouble)
-	case !h.Leader:
-		k.Found = said + ", because it is no longer active"
-	default:
-		k.Found = said + ", so other commands report that no agent is active, although this agent is active"
-		k.Next = "find in the logs of this agent and of Nomad's servers why the heartbeat is late"
+		return append(checks, check(name, palapi.Fail, fmt.Sprintf("%s answers, but this agent is in trouble: %s", a.address, strings.Trim(h.Trouble+": "+h.LastError, ": ")), log))
+	case a.activity.Idle():
+		return append(checks, check(name, palapi.Fail, works, "a standby agent takes over within a minute; if no agent runs, start one: nomad-pal agent"))
+	case len(warnings) > 0:
+		return append(checks, check(name, palapi.Warn, fmt.Sprintf("%s; %s: %s", works, counted(len(warnings), "warning"), strings.Join(warnings, "; ")), query.NextStatus))
+	case a.activity.Version != version.Human():
+		return append(checks, check(name, palapi.Warn, works+"; this command is "+version.Human(), "use the same version for both"))
 	}
-	return k, true
+	return append(checks, check(name, palapi.OK, works, ""))
 }
 
+// checkConfig checks configuration files, also beside the active agent.
 func checkConfig(b *base, config paths) palapi.Check {
 	file, cfg, err := configOf(config)
-	if err == nil {
-		err = besideActive(b, file)
+	if client, unreached := b.client(); err == nil && unreached == nil {
+		active, unread := heartbeat.ReadActivity(b.ctx, client, time.Now())
+		if unread == nil {
+			err = file.Beside(active)
+		}
 	}
 	if err != nil {
-		return palapi.Check{Name: "configuration", Verdict: palapi.Fail, Found: err.Error(), Next: "fix the configuration before the agent reads it"}
+		return check("configuration", palapi.Fail, err.Error(), "fix the configuration before the agent reads it")
 	}
+	can := strings.Join(config, ", ") + " can be used"
 	if warnings := cfg.Warnings(time.Now()); len(warnings) > 0 {
-		return palapi.Check{Name: "configuration", Verdict: palapi.Warn, Found: fmt.Sprintf("%s can be used, but %s", strings.Join(config, ", "), strings.Join(warnings, "; ")), Next: "correct or remove this setting"}
+		return check("configuration", palapi.Warn, can+", but "+strings.Join(warnings, "; "), "correct or remove this setting")
 	}
-	return palapi.Check{Name: "configuration", Verdict: palapi.OK, Found: strings.Join(config, ", ") + " can be used"}
+	return check("configuration", palapi.OK, can, "")
 }
 
-// besideActive returns an error if an agent with this configuration must not run beside the active
-// agent. If Nomad does not answer, another check says so.
-func besideActive(b *base, file agent.File) error {
+// whyUnknown lists the possible reasons why Nomad does not know a token.
+const whyUnknown = "the token is mistyped, deleted, expired, or of another cluster"
+
+// tokenUnknown returns an error text that names the token's origin if Nomad does not know the
+// token. Nomad lists the namespaces for every token that it knows. tokenUnknown returns "" if Nomad
+// knows the token, if no token was given, or if the request fails for another reason.
+func (b *base) tokenUnknown() string {
 	client, err := b.client()
-	if err != nil {
-		return nil
+	if err != nil || b.config().SecretID == "" {
+		return ""
 	}
-	active, err := heartbeat.ReadActivity(b.ctx, client, time.Now())
-	if err != nil {
-		return nil
+	if _, err := client.Namespaces(b.ctx); !nomad.Refused(err) {
+		return ""
 	}
-	return file.Beside(active)
+	return "Nomad does not know the token (" + map[bool]string{true: "-token", false: "NOMAD_TOKEN"}[b.given("token")] + "): " + whyUnknown
+}
+
+// doctorsJob is the id of a job that does not exist. To check the token's rights, doctor asks Nomad
+// about this job.
+const doctorsJob = "nomad-pal-doctor"
+
+// checkToken checks whether the token has the rights that the agent needs, except
+// "alloc-lifecycle". The check changes nothing in Nomad.
+func checkToken(b *base, client *nomad.Client) palapi.Check {
+	self, _, err := client.API().ACLTokens().Self((&api.QueryOptions{}).WithContext(b.ctx))
+	switch {
+	case aclDisabled(self, err):
+		return check("token", palapi.Warn, "Nomad has no ACLs: anybody can do anything", "unless this cluster is only a trial, set up ACLs: nomad acl bootstrap")
+	case err == nil && self.Type == "management":
+		return check("token", palapi.OK, "a management token", "")
+	}
+	namespaces, err := client.Namespaces(b.ctx)
+	if nomad.Refused(err) {
+		return check("token", palapi.Fail, "Nomad does not know the token: "+whyUnknown, "nomad acl token create, with the agent's policy")
+	}
+	lacks := []string{}
+	try := func(right string, refused error) {
+		switch {
+		case nomad.Refused(refused):
+			lacks = append(lacks, right)
+		case refused != nil && !errors.Is(refused, nomad.ErrChanged) && !store.Unreadable(refused) && !errors.Is(nomad.NoDryRun(refused), nomad.ErrNoDryRun):
+			err = refused
+		}
+	}
+	_, _, refused := client.API().Nodes().List((&api.QueryOptions{PerPage: 1}).WithContext(b.ctx))
+	try(`node { policy = "read" }`, refused)
+	_, _, refused = client.API().Jobs().List((&api.QueryOptions{PerPage: 1, Namespace: api.AllNamespacesNamespace}).WithContext(b.ctx))
+	try(`"list-jobs"`, refused)
+	_, refused = store.In(client).Failures().Read(b.ctx)
+	try(`reading the variables "nomad-pal/*"`, refused)
+	// No variable ever has this index, so Nomad rejects the write, and nothing changes.
+	_, refused = client.WriteChecked(b.ctx, store.In(client).Heartbeat().Path, map[string]string{"doctor": "may I write this?"}, math.MaxInt64)
+	try(`writing the variables "nomad-pal/*"`, refused)
+	for _, namespace := range slices.Sorted(maps.Keys(namespaces)) {
+		_, refused = client.Job(b.ctx, cluster.JobKey{Namespace: namespace, ID: doctorsJob})
+		try(fmt.Sprintf(`"read-job" in namespace %q`, namespace), refused)
+		job := api.NewBatchJob(doctorsJob, doctorsJob, b.config().Region, 50).AddDatacenter("*").AddTaskGroup(api.NewTaskGroup("none", 0).AddTask(api.NewTask("none", "raw_exec").SetConfig("command", "true")))
+		_, _, refused = client.API().Jobs().PlanOpts(job, nil, (&api.WriteOptions{Namespace: namespace}).WithContext(b.ctx))
+		try(fmt.Sprintf(`"submit-job" in namespace %q`, namespace), refused)
+	}
+	switch {
+	case err != nil:
+		return check("token", palapi.Fail, fmt.Sprintf("not known, because Nomad fails: %v", err), query.NextServers)
+	case len(lacks) > 0:
+		return check("token", palapi.Fail, "the token lacks "+strings.Join(lacks, ", "), "use a token with the agent's policy, with \"submit-job\" and \"alloc-lifecycle\" in each namespace that the agent serves; with this token, the checks below may not see everything")
+	}
+	return check("token", palapi.OK, "the token reads nodes and jobs, may submit jobs, and writes nomad-pal's variables", "")
 }

@@ -8,14 +8,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
 
 	palapi "github.com/nomad-pal/nomad-pal/placer/api"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
 var helpEvents = help("events [options]", `
@@ -83,24 +81,9 @@ func runEvents(b *base, args []string) int {
 		return b.fail(err)
 	}
 	if !*follow {
-		if *job != "" && last == 0 && !exists(b, s, *job) {
-			return b.fail(nomad.NoJob(keyOf(b, *job)))
-		}
 		return s.close(0)
 	}
 	return followEvents(b, s, q, last)
-}
-
-// exists reports whether a job with this id exists: in the namespace that an option names, or
-// otherwise in any namespace. If neither the agent nor Nomad answers, exists returns true.
-func exists(b *base, s *answers, id string) bool {
-	if job, err := s.nomad.Job(b.ctx, keyOf(b, id)); job != nil || err != nil {
-		return true
-	}
-	jobs, err := s.Jobs()
-	return err != nil || slices.ContainsFunc(jobs, func(j palapi.JobStatus) bool {
-		return j.Job == id && (!b.given("namespace") || b.namespace == "*" || b.namespace == j.Namespace)
-	})
 }
 
 // followEvents prints events as they happen, until the user interrupts the command.

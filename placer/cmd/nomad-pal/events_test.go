@@ -51,12 +51,8 @@ func TestEvents(t *testing.T) {
 	go func() {
 		ended <- run(ctx, []string{"events", "-follow", "-json"}, streams{strings.NewReader(""), followed, followed, false})
 	}()
-	if code, out, err := c.does("run", c.job("secret", "held", 4)); code != 0 {
-		t.Fatal(out, err)
-	}
-	if code, out, err := c.does("run", c.job("research", "train", 2)); code != 0 {
-		t.Fatal(out, err)
-	}
+	c.must("run", c.job("secret", "held", 4))
+	c.must("run", c.job("research", "train", 2))
 	kinds := func(text string) (kinds []palapi.EventKind) {
 		for line := range strings.Lines(text) {
 			var e palapi.Event
@@ -88,12 +84,7 @@ func TestEvents(t *testing.T) {
 	if code, out, err := c.does("events", "-token=user"); code != 0 || !strings.Contains(out, "research/train") || strings.Contains(out, "held") {
 		t.Errorf("to a user: %d\n%s%s", code, out, err)
 	}
-	if code, _, err := c.does("events", "-job=nosuch"); code != 1 || !strings.Contains(err, `no job "nosuch" in namespace "default"`) {
-		t.Errorf("of a job that does not exist: %d %s", code, err)
-	}
-	if code, _, err := c.does("events", "-token=nobody"); code != 1 || !strings.Contains(err, "Nomad does not know the token (-token)") {
-		t.Errorf("without a token: %d %s", code, err)
-	}
+	c.says(1, "Nomad does not know the token (-token)", "events", "-token=nobody")
 	cancel()
 	if code := <-ended; code != 0 {
 		t.Errorf("follow ends with %d", code)
@@ -106,9 +97,7 @@ func TestEventsOfStandby(t *testing.T) {
 	const config = "http {\n  bind_port = 0\n}\nhigh_availability {\n  enabled = true\n}\n"
 	first := c.agent("", config)
 	second := c.agent("", config)
-	if code, out, err := c.does("run", c.job("default", "train", 2)); code != 0 {
-		t.Fatal(out, err)
-	}
+	c.must("run", c.job("default", "train", 2))
 	for _, asked := range []string{first, second} {
 		if code, out, err := c.does("events", "-pal-address="+asked); code != 0 || !strings.Contains(out, "train") || err != "" {
 			t.Errorf("%s: %d\n%s%s", asked, code, out, err)

@@ -7,7 +7,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"os"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,7 +16,6 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
-	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -30,13 +29,13 @@ reason, its GPUs, its place in the queue, when it should start or end, and what 
 do next. For a job that can never run, it shows what must change.
 
 -verbose adds the evidence: the GPUs to choose from, the L×V matrix, PM scores,
-predicted slowdowns, other requests, members and their load, which jobs hold the GPUs,
-and what the words mean.
+predicted slowdowns, other requests, members, and which jobs hold the GPUs.
+docs/design/concepts.md explains the words.
 
 For a GPU it shows who holds it, how fast it is, and why it is not chosen; for a
 node, the same for each of its GPUs. A unique prefix of an id or name is enough. A GPU
 is also named by nvidia-smi's number on its node (node-1:3) or by its PCI address. A
-jobspec (a file *.hcl, *.nomad or *.json, a path, "-" or a URL) is explained as if it
+jobspec (a file *.hcl, *.nomad or *.json, a path, or "-") is explained as if it
 were submitted now.
 
 Explain Options:
@@ -65,9 +64,8 @@ type explained struct {
 	*palapi.Explanation
 	Allocation string       `json:"allocation,omitempty"` // the allocation's id, if Kind is allocation
 	GPU        *palapi.GPU  `json:"gpu,omitempty"`        // the GPU, if Kind is gpu
-	Node       *nodeState   `json:"node,omitempty"`       // the node, if Kind is node
+	Node       string       `json:"node,omitempty"`       // the node's name, if Kind is node
 	NodeGPUs   []palapi.GPU `json:"node_gpus,omitempty"`  // the node's GPUs, if Kind is node
-	idLength   int
 }
 
 func runExplain(b *base, args []string) int {
@@ -91,34 +89,31 @@ func runExplain(b *base, args []string) int {
 	if err != nil {
 		return b.fail(err)
 	}
-	return s.close(b.show(x, func() {
-		printExplained(b, x, func() { printAddresses(b, s, x.Explanation) })
-	}))
+	return s.close(b.show(x, func() { printExplained(b, x) }))
 }
 
 // explain finds the job, allocation, GPU or node that the argument names, and explains its state.
 func explain(b *base, s *answers, name string, f *jobFlags, changes query.Changes) (*explained, error) {
 	if isJobFile(name) {
 		job, _, err := b.readJob(name, f)
-		if err == nil {
-			b.jobspec = name
-			return b.planned(s, job, changes)
-		}
-		if !errors.Is(err, os.ErrNotExist) || !isJob(b, s, keyOf(b, name)) {
+		if err != nil {
 			return nil, err
 		}
+		b.jobspec = name
+		return b.planned(s, job, changes)
 	}
 	t, err := b.target(s, name)
 	if err != nil {
 		return nil, err
 	}
 	switch {
-	case len(changes) > 0 && (t.gpu != nil || t.node != ""):
-		return nil, fmt.Errorf("-what-if is for jobs: %q is a %s", name, map[bool]string{true: "GPU", false: "node"}[t.gpu != nil])
+	case len(changes) > 0 && t.job.ID == "":
+		return nil, fmt.Errorf("-what-if is for jobs, and %q is none", name)
 	case t.gpu != nil:
 		return &explained{Kind: "gpu", Summary: gpuSentence(*t.gpu), GPU: t.gpu}, nil
 	case t.node != "":
-		return explainNode(b, s, t)
+		text := fmt.Sprintf("Node %s has %s: %s.", t.node, pal.CountGPUs(len(t.gpus)), countGPUs(t.gpus))
+		return &explained{Kind: "node", Summary: text, Node: t.node, NodeGPUs: t.gpus}, nil
 	case len(changes) > 0:
 		job, err := s.nomad.Job(b.ctx, t.job)
 		if err != nil {
@@ -153,31 +148,34 @@ func (b *base) planned(s *answers, job *api.Job, changes query.Changes) (*explai
 	if err != nil {
 		return nil, err
 	}
-	return &explained{Kind: "job", Summary: changesSentence(changes) + e.Headline(time.Now()), WhatIf: changes, Explanation: e}, nil
+	with := ""
+	for _, key := range slices.Sorted(maps.Keys(changes)) {
+		with += fmt.Sprintf("With %s=%s: ", key, changes[key])
+	}
+	return &explained{Kind: "job", Summary: with + e.Headline(time.Now()), WhatIf: changes, Explanation: e}, nil
 }
 
-func printExplained(b *base, x *explained, more ...func()) {
+func printExplained(b *base, x *explained) {
 	switch {
 	case x.GPU != nil:
 		printGPU(b, x)
-	case x.Node != nil:
+	case x.Node != "":
 		printNode(b, x)
 	default:
-		printAnswer(b, x.Summary, x.Explanation, more...)
+		printAnswer(b, x.Summary, x.Explanation)
 	}
 }
 
 // printExplanation prints an explanation below its headline.
-func printExplanation(b *base, e *palapi.Explanation, more ...func()) {
-	printAnswer(b, e.Headline(time.Now()), e, more...)
+func printExplanation(b *base, e *palapi.Explanation) {
+	printAnswer(b, e.Headline(time.Now()), e)
 }
 
 // mostSteps is the number of next steps that fit into the ten lines of an answer.
 const mostSteps = 2
 
-// printAnswer prints the ten lines that most readers need and, with -verbose, the evidence. At the
-// end of the evidence, more prints what only the caller knows about the job.
-func printAnswer(b *base, headline string, e *palapi.Explanation, more ...func()) {
+// printAnswer prints the ten lines that most readers need and, with -verbose, the evidence.
+func printAnswer(b *base, headline string, e *palapi.Explanation) {
 	b.say(bold, headline)
 	now := time.Now()
 	var rows []string
@@ -218,7 +216,7 @@ func printAnswer(b *base, headline string, e *palapi.Explanation, more ...func()
 		b.pairs(rows)
 	}
 	if b.verbose {
-		printEvidence(b, e, more...)
+		printEvidence(b, e)
 	}
 }
 
@@ -234,7 +232,7 @@ func gpusOf(e *palapi.Explanation) string {
 		c = *d.Chosen
 	}
 	for _, m := range c.Members {
-		models = append(models, m.Device[strings.LastIndex(m.Device, "/")+1:])
+		models = append(models, modelOf(m.Device))
 		for _, u := range m.GPUs {
 			ids = append(ids, u.ID)
 			if u.Class > 0 {
@@ -284,7 +282,7 @@ func expectedStart(e *palapi.Explanation, now time.Time) (key, value string) {
 }
 
 // printEvidence prints how the placer reached its answer.
-func printEvidence(b *base, e *palapi.Explanation, more ...func()) {
+func printEvidence(b *base, e *palapi.Explanation) {
 	rows := []string{row("Job", e.Job), row("Namespace", e.Namespace), row("State", stateCell(e.State)), row("Reason", e.Reason.String())}
 	known := func(key, value string) {
 		if value != "" {
@@ -326,46 +324,8 @@ func printEvidence(b *base, e *palapi.Explanation, more ...func()) {
 	}
 	printTradeoffs(b, e.Tradeoffs)
 	printFailures(b, e)
-	printDeployment(b, e.Deployment)
 	b.section("Allocations", allocationRows(e))
-	b.section("Current load of its GPUs", liveRows(e))
 	printHolders(b, e.Holders)
-	for _, print := range more {
-		print()
-	}
-	printWords(b, e)
-}
-
-// printDeployment prints the progress of a service's deployment.
-func printDeployment(b *base, d *palapi.Deployment) {
-	if d == nil {
-		return
-	}
-	rows := []string{row("Group", "Version", "Desired", "Canaries", "Promoted", "Placed", "Healthy", "Unhealthy")}
-	for _, g := range d.Groups {
-		canaries, promoted := "-", "-"
-		if g.Canaries > 0 {
-			canaries, promoted = strconv.Itoa(g.Canaries), strconv.FormatBool(g.Promoted)
-		}
-		rows = append(rows, row(g.Group, d.Version, g.Desired, canaries, promoted, g.Placed, g.Healthy, g.Unhealthy))
-	}
-	b.section("Deployment "+short(d.ID)+": "+d.Status, rows)
-}
-
-// liveRows returns table rows with the current load of each member's GPUs.
-func liveRows(e *palapi.Explanation) []string {
-	rows := []string{row("Allocation", "GPU", "Utilization", "Memory", "Temp", "Power", "Idle since")}
-	for _, a := range e.Allocations {
-		for _, id := range a.GPUs {
-			u, ok := e.Live[attr.GPUOf(id)]
-			if !ok {
-				continue
-			}
-			g := palapi.GPU{Live: &u, Job: e.Job}
-			rows = append(rows, row(short(a.ID), gpuNames(e, id), utilization(g), memory(&u), temperature(&u), power(&u), palapi.When(e.Idle[attr.GPUOf(id)], time.Now())))
-		}
-	}
-	return rows
 }
 
 // allocationRows returns table rows of the members. During a deployment, the rows include the
@@ -410,10 +370,6 @@ func printFailures(b *base, e *palapi.Explanation) {
 
 // printObstacles lists the reasons why nodes cannot run the job, with the number of nodes.
 func printObstacles(b *base, e *palapi.Explanation) {
-	head := "Why nodes with GPUs cannot run the job (each node counts once)"
-	if e.State == palapi.Unschedulable {
-		head = "Why nodes can never run the job"
-	}
 	rows := []string{row("Group", "Nodes", "Reason")}
 	for _, o := range e.Obstacles {
 		what := o.What
@@ -422,7 +378,7 @@ func printObstacles(b *base, e *palapi.Explanation) {
 		}
 		rows = append(rows, row(o.Group, fmt.Sprintf("%d of %d", o.Nodes, o.Total), oneLine(what)))
 	}
-	b.section(head, rows)
+	b.section("Why nodes with GPUs cannot run the job (each node counts once)", rows)
 }
 
 func printDecision(b *base, e *palapi.Explanation) {
@@ -437,7 +393,7 @@ func printDecision(b *base, e *palapi.Explanation) {
 	printModels(b, e)
 	b.section("L×V matrix, in the order tried", walk)
 	if d.Chosen != nil {
-		b.head(chosenHead(e))
+		b.head("Chosen GPUs")
 		_, mixed := d.Slowest()
 		line := rowWith(true, true, mixed, true, true, true)
 		rows := []string{line("Group", "Node", "Model", "GPU", "PM score", "Class")}
@@ -500,18 +456,6 @@ func printModels(b *base, e *palapi.Explanation) {
 		rows = append(rows, line(m.Device, fmt.Sprintf("%.3g", m.Speed), cost, result, e.SpeedsFrom[m.Device]))
 	}
 	b.section("GPU models", rows)
-}
-
-// chosenHead returns the heading of the table of chosen GPUs. For a waiting job, the table shows
-// the GPUs that would be chosen now.
-func chosenHead(e *palapi.Explanation) string {
-	switch {
-	case e.Predicted != nil:
-		return "GPUs that Nomad gave the job"
-	case e.State == palapi.Waiting:
-		return "GPUs that would be chosen if the job started now"
-	}
-	return "Chosen GPUs"
 }
 
 // bin formats the range of PM scores in an entry's bin.

@@ -19,7 +19,7 @@ var helpGPUs = help("gpus [options]", `
 Shows every GPU with its number in nvidia-smi (Index), its variability class per application class (1 is the
 fastest), its PM score for class A, its state (free, allocated, unhealthy,
 quarantined, or unavailable, and why), and the job that holds it. A degraded GPU
-is in class 5, the slowest. With several GPU models, it also shows their measured speeds.
+is in class 5, the slowest. profile show compares GPU models.
 
 With -live, it shows the current load of GPUs instead: utilization, memory, temperature
 and power, as the device plugins sample them. It reads at most 64 nodes, through Nomad.
@@ -27,99 +27,58 @@ The token needs the right to read nodes.
 
 GPUs Options:
 
-  -live                    Show the current load. On a terminal, refresh until Ctrl-C.
+  -live                    Show the current load.
   -node=<name>             Only GPUs of this node; may be given several times.
   -job=<job>               Only GPUs that this job holds.
 `, examples(
 	"Which GPUs does the cluster have, and who holds them?", "nomad-pal gpus",
 	"Which GPUs are not healthy?", "nomad-pal gpus | grep -e unhealthy -e degraded -e quarantined",
-	"What are the GPUs of a job doing?", "nomad-pal gpus -live -job train",
-), `
-Exit code 3: an agent answers, but none is active. The answer is still printed.
-`, outputOptions, generalOptions)
+	"What are the GPUs of a job doing?", "watch nomad-pal gpus -live -job train",
+), exitCodes, outputOptions, generalOptions)
 
 func runGPUs(b *base, args []string) int {
 	fs := b.flags("gpus")
-	r, nodes := gpuReader{b: b}, paths{}
-	fs.BoolVar(&r.live, "live", false, "")
+	nodes := paths{}
 	fs.Var(&nodes, "node", "")
+	live := fs.Bool("live", false, "")
 	job := fs.String("job", "", "")
 	if _, ok := b.parse(fs, args, 0); !ok {
 		return 1
 	}
-	r.filter.Nodes = nodes
+	f := palapi.GPUFilter{Nodes: nodes}
 	if *job != "" {
-		r.filter.Job = keyOf(b, *job).String()
+		f.Job = keyOf(b, *job).String()
 	}
-	if r.live {
-		return b.followGPUs(&r)
-	}
-	gpus, err := r.read()
+	a, err := b.ask()
 	if err != nil {
 		return b.fail(err)
 	}
-	var speeds []palapi.ModelSpeed
-	if r.lacks == nil {
-		if speeds, err = r.answers.Models(); err != nil {
-			return b.fail(err)
-		}
+	gpus, err := a.SomeGPUs(f, *live)
+	if err != nil {
+		return b.fail(err)
 	}
-	return r.close(b.show(gpus, func() {
-		if r.lacks == nil {
-			b.warn(r.answers)
-		}
-		printAllGPUs(b, gpus, r.filter)
-		printSpeeds(b, speeds, 2)
-	}))
+	if *live {
+		return a.close(b.show(gpus, func() { printLive(b, gpus) }))
+	}
+	return a.close(b.show(gpus, func() { printGPUs(b, gpus) }))
 }
 
-func printAllGPUs(b *base, gpus []palapi.GPU, f palapi.GPUFilter) {
+// printGPUs prints a table of GPUs. On a terminal, ids are cut so that they still differ.
+func printGPUs(b *base, gpus []palapi.GPU) {
 	if len(gpus) == 0 {
-		printNoGPUs(b, f)
+		b.printf("No GPU matches.\n")
 		return
 	}
-	printGPUs(b, gpus, idLength(gpus))
-}
-
-// printNoGPUs prints that no GPU matches the filter f.
-func printNoGPUs(b *base, f palapi.GPUFilter) {
-	of := ""
-	if len(f.Nodes) > 0 {
-		of = " is on " + strings.Join(f.Nodes, ", ")
-	}
-	if f.Job != "" {
-		if of != "" {
-			of += " and"
-		}
-		of += " is held by " + f.Job
-	}
-	if of == "" {
-		b.printf("No GPUs. Is the device plugin installed on the clients?\n")
-		return
-	}
-	b.printf("No GPU%s.\n", of)
-}
-
-// idLength returns the shortest length to which ids can be cut so that they still differ.
-func idLength(gpus []palapi.GPU) int {
-	return palapi.IDLength(each(gpus, func(g palapi.GPU) string { return g.ID }))
-}
-
-// printGPUs prints a table of GPUs. On a terminal, printGPUs cuts ids to the given length.
-func printGPUs(b *base, gpus []palapi.GPU, length int) {
-	only := onlyModel(b, gpus)
+	short := b.shortIDs(each(gpus, func(g palapi.GPU) string { return g.ID }))
 	index, bus := placeColumns(gpus)
-	row := rowWith(true, true, index, bus, only == "", true, true, true, true, true, true, true)
-	rows := []string{row("GPU", "Node", "Index", "Bus id", "Device", "A", "B", "C", "D", "Score A", "State", "Job")}
+	row := rowWith(true, true, index, bus, true, true, true, true, true, true, true, true)
+	rows := []string{row("GPU", "Node", "Index", "Bus id", "Model", "A", "B", "C", "D", "Score A", "Job", "State")}
 	for _, g := range gpus {
-		rows = append(rows, row(shortGPU(g.ID, b.idLength(length)), g.Node, indexOf(g), g.BusID, g.Device,
+		rows = append(rows, row(short(g.ID), g.Node, indexOf(g), g.BusID, modelOf(g.Device),
 			class(g.Classes[pal.ClassA]), class(g.Classes[pal.ClassB]), class(g.Classes[pal.ClassC]), class(g.Classes[pal.ClassD]),
-			palapi.Score(g.PMScores[pal.ClassA]), liveState(g, time.Now()), g.Job))
+			palapi.Score(g.PMScores[pal.ClassA]), g.Job, liveState(g, time.Now())))
 	}
 	b.table(rows)
-	if only != "" {
-		b.say(plain, "All are "+only+".")
-	}
 	sayUncapped(b, gpus...)
 }
 
@@ -136,9 +95,8 @@ func sayUncapped(b *base, gpus ...palapi.GPU) {
 	}
 }
 
-// printSpeeds prints the speeds of the GPU models. If there are fewer models than least,
-// printSpeeds prints nothing.
-func printSpeeds(b *base, speeds []palapi.ModelSpeed, least int) {
+// printSpeeds prints the speeds of the GPU models.
+func printSpeeds(b *base, speeds []palapi.ModelSpeed) {
 	head := []any{"GPU model"}
 	for _, c := range pal.AppClasses() {
 		head = append(head, fmt.Sprintf("%s (%s)", c, attr.RateUnit(c)))
@@ -160,9 +118,7 @@ func printSpeeds(b *base, speeds []palapi.ModelSpeed, least int) {
 		}
 		rows = append(rows, row(append(cells, gpus)...))
 	}
-	if len(models) >= least {
-		b.section("GPU models, by application class: measured speed of the median GPU, relative to the fastest model", rows)
-	}
+	b.section("GPU models, by application class: measured speed of the median GPU, relative to the fastest model", rows)
 }
 
 // gpuState returns a GPU's state in colour, and its reason if there is one.
@@ -187,11 +143,5 @@ func gpuState(g palapi.GPU) painted {
 	return p
 }
 
-// onlyModel returns the GPUs' model if the output is a terminal and all GPUs are of one model, and
-// otherwise "". On a terminal, a column with the model would take a third of each line.
-func onlyModel(b *base, gpus []palapi.GPU) string {
-	if !b.io.terminal || len(gpus) == 0 || slices.ContainsFunc(gpus, func(g palapi.GPU) bool { return g.Device != gpus[0].Device }) {
-		return ""
-	}
-	return gpus[0].Device
-}
+// modelOf returns the model in a device's name.
+func modelOf(device string) string { return device[strings.LastIndex(device, "/")+1:] }

@@ -6,112 +6,23 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"strings"
 	"time"
 
 	palapi "github.com/nomad-pal/nomad-pal/placer/api"
-	gpulive "github.com/nomad-pal/nomad-pal/placer/live"
-	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// gpuReader reads GPUs from the agent or, if no agent answers, from Nomad itself.
-type gpuReader struct {
-	b       *base
-	filter  palapi.GPUFilter
-	live    bool
-	answers *answers
-	// plain is the state read from Nomad itself. lacks is the reason why no agent answers; nil
-	// means that an agent answers.
-	plain  *query.Snapshot
-	lacks  error
-	reader gpulive.Reader
-}
-
-func (r *gpuReader) read() (gpus []palapi.GPU, err error) {
-	if r.lacks == nil {
-		r.answers, err = r.b.askAgain(r.answers)
-		switch {
-		case err == nil:
-			return r.answers.SomeGPUs(r.filter, r.live)
-		case !lacksAgent(err):
-			return nil, err
-		}
-		r.lacks = err
-	}
-	client, err := r.b.client()
-	if err != nil {
-		return nil, err
-	}
-	defer client.API().Close()
-	if r.plain, err = plainly(r.b, client, r.plain); err != nil {
-		return nil, err
-	}
-	gpus = r.plain.SomeGPUs(r.filter)
-	if r.live {
-		err = query.AddLive(r.b.ctx, &r.reader, client.API(), gpus, error.Error)
-	}
-	return gpus, err
-}
-
-// close prints a note if the answer is incomplete, and returns the exit code.
-func (r *gpuReader) close(code int) int {
-	if r.lacks == nil {
-		return r.answers.close(code)
-	}
-	client, err := r.b.client()
-	if err != nil {
-		return r.b.fail(err)
-	}
-	fmt.Fprintln(r.b.io.err, plainNote(r.b, client, r.lacks))
-	return code
-}
-
-// clearScreen moves a terminal's cursor to the top left and clears the screen. clearScreen writes
-// to [base.raw], because other writers would escape the control characters.
-func clearScreen(b *base) { fmt.Fprint(b.raw(), "\x1b[H\x1b[2J") }
-
-// refreshGPUs is how often gpus -live refreshes its output.
-const refreshGPUs = 2 * time.Second
-
-// followGPUs prints the current load of GPUs. On a terminal, followGPUs refreshes the output until
-// the user interrupts the command.
-func (b *base) followGPUs(r *gpuReader) int {
-	gpus, err := r.read()
-	if err != nil {
-		return b.fail(err)
-	}
-	if b.json || !b.io.terminal {
-		return r.close(b.show(gpus, func() { printLive(b, gpus, r.filter) }))
-	}
-	for {
-		clearScreen(b)
-		b.write(paint(bold, time.Now().Format(time.TimeOnly)) + "  Ctrl-C quits\n")
-		if err != nil {
-			b.complain("Error: " + err.Error())
-		}
-		printLive(b, gpus, r.filter)
-		pause(b.ctx, refreshGPUs)
-		var next []palapi.GPU
-		if next, err = r.read(); err == nil {
-			gpus = next
-		} else if b.ctx.Err() != nil {
-			return 0
-		}
-	}
-}
-
-func printLive(b *base, gpus []palapi.GPU, f palapi.GPUFilter) {
+func printLive(b *base, gpus []palapi.GPU) {
 	if len(gpus) == 0 {
-		printNoGPUs(b, f)
+		b.printf("No GPU matches.\n")
 		return
 	}
-	length := b.idLength(idLength(gpus))
+	short := b.shortIDs(each(gpus, func(g palapi.GPU) string { return g.ID }))
 	index, bus := placeColumns(gpus)
 	row := rowWith(true, true, index, bus, true, true, true, true, true, true)
-	rows := []string{row("GPU", "Node", "Index", "Bus id", "Utilization", "Memory", "Temp", "Power", "State", "Job")}
+	rows := []string{row("GPU", "Node", "Index", "Bus id", "Utilization", "Memory", "Temp", "Power", "Job", "State")}
 	silent := map[string]bool{}
 	for _, g := range gpus {
-		rows = append(rows, row(shortGPU(g.ID, length), g.Node, indexOf(g), g.BusID, utilization(g), memory(g.Live), temperature(g.Live), power(g.Live), liveState(g, time.Now()), g.Job))
+		rows = append(rows, row(short(g.ID), g.Node, indexOf(g), g.BusID, utilization(g), memory(g.Live), temperature(g.Live), power(g.Live), g.Job, liveState(g, time.Now())))
 		if g.NotLive != "" && !silent[g.NotLive] {
 			silent[g.NotLive] = true
 			b.complain("Warning: " + oneLine(g.NotLive))
@@ -120,20 +31,11 @@ func printLive(b *base, gpus []palapi.GPU, f palapi.GPUFilter) {
 	b.table(rows)
 }
 
-// meterWidth is the width of a bar in columns.
-const meterWidth = 10
-
-// bar draws a percentage as a bar of meterWidth columns.
-func bar(percent int64) string {
-	n := int(min(max(percent, 0), 100)*meterWidth+99) / 100
-	return strings.Repeat("█", n) + strings.Repeat("·", meterWidth-n)
-}
-
 func utilization(g palapi.GPU) painted {
 	if g.Live == nil || g.Live.Utilization == nil {
 		return painted{plain, "unknown"}
 	}
-	p := painted{green, fmt.Sprintf("%s %3d%%", bar(*g.Live.Utilization), *g.Live.Utilization)}
+	p := painted{green, fmt.Sprintf("%3d%%", *g.Live.Utilization)}
 	if g.Live.Idle() {
 		p.style = plain
 		if g.Job != "" {

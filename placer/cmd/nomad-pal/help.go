@@ -113,35 +113,21 @@ func unknownCommand(args []string, commands map[string]cli.CommandFactory) strin
 	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
 		return ""
 	}
-	names := slices.Sorted(maps.Keys(commands))
-	name, of := args[0], ""
-	if slices.Contains(names, name) {
-		if name != "profile" || len(args) < 2 || strings.HasPrefix(args[1], "-") {
-			return ""
-		}
-		name, of = name+" "+args[1], "profile "
+	name := args[0]
+	if name == "profile" && len(args) > 1 && !strings.HasPrefix(args[1], "-") {
+		name += " " + args[1]
 	}
-	if slices.Contains(names, name) {
+	if commands[name] != nil {
 		return ""
 	}
 	said := fmt.Sprintf("nomad-pal has no command %q", name)
-	switch {
-	case ofNomad[name] != "":
+	if ofNomad[name] != "" {
 		return said + "; use Nomad's own command: " + ofNomad[name] + "."
-	case name == "help" && len(args) > 1 && slices.Contains(names, args[1]):
-		return said + fmt.Sprintf("; see nomad-pal %s -help.", args[1])
-	case name == "help":
-		return said + "; see nomad-pal -help."
 	}
-	names = slices.DeleteFunc(names, func(n string) bool {
-		return of == "" && strings.Contains(n, " ") || !strings.HasPrefix(n, of) || n == "profile" && of != ""
-	})
-	if near := cmp.Or(ofSlurm[name], nearest.Name(name, names)); near != "" {
-		said += fmt.Sprintf(": did you mean %q? See", near)
-	} else {
-		said += "; see"
+	if near := cmp.Or(ofSlurm[name], nearest.Name(name, slices.Sorted(maps.Keys(commands)))); near != "" {
+		return said + fmt.Sprintf(": did you mean %q? See nomad-pal -help.", near)
 	}
-	return said + fmt.Sprintf(" nomad-pal %s-help.", of)
+	return said + "; see nomad-pal -help."
 }
 
 // unreached suggests what to try after an error. If the job does not exist, the user can list the

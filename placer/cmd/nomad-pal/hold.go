@@ -12,7 +12,6 @@ import (
 	"os/user"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -70,128 +69,66 @@ restores the jobspec's priority.
 // controlled is what hold, requeue and priority print as JSON for one job.
 type controlled struct {
 	Job string `json:"job"` // namespace/id
-	// Waits reports whether the job to requeue already waits.
-	Waits bool `json:"waits,omitempty"`
 	placer.Controlled
-	notHeld bool // there was no hold to lift
-	runs    bool // the job to hold runs
 }
 
-// orders maps the names of orders in the agent's API to their descriptions in error messages.
-var orders = map[string]string{"hold": "holding", "unhold": "lifting the hold on", "requeue": "requeueing", "priority": "changing the priority of", "release": "releasing", "keep": "keeping"}
-
-// order sends the placer an order about a job.
-func (a *answers) order(ctx context.Context, k cluster.JobKey, what string, in palapi.ControlRequest) (is placer.Controlled, err error) {
+// order sends the agent an order about a job, and decodes the answer into out.
+func (a *answers) order(ctx context.Context, k cluster.JobKey, what string, in palapi.ControlRequest, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	if on, err := user.Current(); err == nil {
 		in.By = on.Username
 	}
-	_, err = a.agent.Raw().Write("/v1/job/"+url.PathEscape(k.ID)+"/"+what, in, &is, (&api.WriteOptions{Namespace: k.Namespace}).WithContext(ctx))
+	_, err := a.agent.Raw().Write("/v1/job/"+url.PathEscape(k.ID)+"/"+what, in, out, (&api.WriteOptions{Namespace: k.Namespace}).WithContext(ctx))
 	if err = a.plain(err); err != nil && !errors.Is(err, nomad.ErrNoJob) {
-		err = fmt.Errorf("%s job %q: %w", orders[what], k.ID, err)
+		err = fmt.Errorf("job %q: %w", k.ID, err)
 	}
-	return is, err
+	return err
 }
 
-// tell sends the placer the orders in what for each of the jobs. After an error, tell returns the
-// jobs for which the placer has carried out the orders.
-func tell(b *base, ids []string, in palapi.ControlRequest, what ...string) ([]controlled, error) {
-	a, err := b.ask()
-	if err != nil {
-		return nil, err
+// order sends the agent an order about the job with this id, and says which job is similar if there
+// is none.
+func (b *base) order(a *answers, id, what string, in palapi.ControlRequest, out any) error {
+	err := a.order(b.ctx, cluster.JobKey{Namespace: b.namespace, ID: id}, what, in, out)
+	if errors.Is(err, nomad.ErrNoJob) {
+		return didYouMean(b, a, id, err)
 	}
-	told := []controlled{}
-	for _, id := range ids {
-		k := cluster.JobKey{Namespace: b.namespace, ID: id}
-		c := controlled{Job: k.String()}
-		if slices.Contains(what, "requeue") {
-			if c.Waits, err = a.waits(k); err != nil {
-				return told, err
-			}
-		}
-		c.notHeld = slices.Contains(what, "unhold") && a.is(k, func(j palapi.JobStatus) bool { return !j.Held })
-		for _, w := range what {
-			c.Controlled, err = a.order(b.ctx, k, w, in)
-			if errors.Is(err, nomad.ErrNoJob) {
-				err = didYouMean(b, a, id, err)
-			}
-			if err != nil {
-				return told, err
-			}
-		}
-		// The job may have started just before the hold, so only its state after the hold counts.
-		c.runs = slices.Equal(what, []string{"hold"}) && a.is(k, func(j palapi.JobStatus) bool { return slices.Contains(runStates, j.State) })
-		c.Waits = c.Waits && !c.Starting
-		told = append(told, c)
-	}
-	return told, nil
-}
-
-// is reports whether f is true of a job's state. If the agent does not answer, is returns false.
-func (a *answers) is(k cluster.JobKey, f func(palapi.JobStatus) bool) bool {
-	all, err := a.Jobs()
-	return err == nil && slices.ContainsFunc(all, func(j palapi.JobStatus) bool { return j.Namespace == k.Namespace && j.Job == k.ID && f(j) })
+	return err
 }
 
 // runStates are the states of jobs that have started and not ended.
 var runStates = []palapi.State{palapi.Starting, palapi.Running, palapi.Stopping, palapi.Resubmitted, palapi.Lost}
 
-// waits reports whether a job waits already, so that requeueing it would change nothing. waits
-// returns an error for a job that neither waits nor runs. If the job cannot be explained, waits
-// returns false, and the placer decides.
-func (a *answers) waits(k cluster.JobKey) (bool, error) {
-	e, err := a.Explain(k)
-	switch {
-	case err != nil || e.Behind:
-		return false, nil
-	case slices.Contains([]palapi.State{palapi.Waiting, palapi.Committing, palapi.Completing}, e.State):
-		return true, nil
-	case slices.Contains(runStates, e.State):
-		return false, nil
-	}
-	return false, fmt.Errorf("requeueing job %q: the job neither runs nor waits in nomad-pal's queue: %s", k.ID, e.Headline(time.Now()))
-}
-
-// control calls tell, and then prints a line for each job: the text in done, with the job's name
-// instead of %s.
+// control sends the agent the orders in what for each of the jobs, and prints a line for each job:
+// the text in done, with the job's name instead of %s.
 func control(b *base, ids []string, in palapi.ControlRequest, done string, what ...string) int {
-	told, err := tell(b, ids, in, what...)
+	a, err := b.ask()
+	if err != nil {
+		return b.fail(err)
+	}
+	told := []controlled{}
 	lines := func() {
 		for _, c := range told {
-			c.print(b, done, what)
-			if slices.Contains(what, "hold") && in.Why == "" && c.Held != nil && c.Held.Why != "" {
-				b.printf("%s was already held, and the reason stays: %s\n", c.Job, c.Held.Why)
+			b.printf(done+"\n", c.Job)
+			if c.Starting && slices.Contains(what, "hold") {
+				b.printf("%s was about to start, and the hold is too late to stop this\n", c.Job)
 			}
 		}
 	}
-	if err != nil {
-		lines()
-		return b.fail(err)
+	for _, id := range ids {
+		c := controlled{Job: cluster.JobKey{Namespace: b.namespace, ID: id}.String()}
+		for _, w := range what {
+			if err := b.order(a, id, w, in, &c.Controlled); err != nil {
+				lines()
+				return b.fail(err)
+			}
+		}
+		told = append(told, c)
 	}
 	return b.show(told, func() {
 		lines()
 		b.printf("To see its state: nomad-pal explain %s\n", palapi.InNamespace(b.namespace, palapi.ShellQuoted(ids[len(ids)-1])))
 	})
-}
-
-// print prints what an order has done to the job: usually the text in done, with the job's name
-// instead of %s.
-func (c controlled) print(b *base, done string, what []string) {
-	switch holds := slices.Contains(what, "hold"); {
-	case c.notHeld:
-		b.printf("%s is not held, so no hold was lifted\n", c.Job)
-	case c.Starting && slices.Equal(what, []string{"hold"}):
-		b.printf("Held %s, but too late to stop the start that has begun; if the job is requeued, it waits until the hold is lifted\n", c.Job)
-	case c.runs:
-		b.printf("Held %s, which keeps running; if it is requeued, it waits until the hold is lifted\n", c.Job)
-	case !c.Waits:
-		b.printf(done+"\n", c.Job)
-	case holds:
-		b.printf("Held %s, which was already waiting\n", c.Job)
-	default:
-		b.printf("%s is already waiting, so nothing was stopped\n", c.Job)
-	}
 }
 
 // someJobs parses the arguments of a command that takes one or more jobs.
@@ -217,7 +154,7 @@ func runHold(b *base, args []string) int {
 	case *lift:
 		return control(b, ids, palapi.ControlRequest{}, "Lifted the hold on %s", "unhold")
 	}
-	return control(b, ids, palapi.ControlRequest{Why: *why}, "Held %s", "hold")
+	return control(b, ids, palapi.ControlRequest{Why: *why}, "Held %s: if it waits, it does not start; if it runs, it keeps running", "hold")
 }
 
 func runRequeue(b *base, args []string) int {

@@ -4,7 +4,6 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/placer/agent"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
@@ -23,7 +21,7 @@ func TestInit(t *testing.T) {
 	c := newCluster(t)
 	dir := filepath.Join(t.TempDir(), "new")
 	code, out, said := c.does("init", "-o", dir)
-	if code != 0 || !strings.Contains(out, "has 8 GPUs on 2 nodes, racks in meta \"rack\"") || !strings.Contains(out, "init writes no policies") {
+	if code != 0 || !strings.Contains(out, "has 8 GPUs on 2 nodes. Access control: off, so anybody may do everything. Racks: rack.") {
 		t.Fatalf("%d %s%s", code, out, said)
 	}
 	if names := filesIn(t, dir); names != "agent.hcl example.nomad.hcl plugin.hcl" {
@@ -40,35 +38,15 @@ func TestInit(t *testing.T) {
 	if code, out, said := c.does("doctor", "-config", written, "-pal-address", url); code != 0 || strings.Contains(out, "FAIL ") {
 		t.Errorf("doctor: %d %s%s", code, out, said)
 	}
-	if code, out, said := c.does("plan", "-verbose", filepath.Join(dir, "example.nomad.hcl")); code != 1 || !strings.Contains(out, "8 GPUs, application class A") {
-		t.Errorf("the example: %d %s%s", code, out, said)
-	}
+	c.says(1, "2 GPUs, application class A", "plan", "-verbose", filepath.Join(dir, "example.nomad.hcl"))
 }
 
-// Without -force, init leaves all existing files as they are. With -force it never writes through a
-// link.
-func TestInitOverwrites(t *testing.T) {
-	c := newCluster(t)
-	dir, elsewhere := t.TempDir(), filepath.Join(t.TempDir(), "elsewhere")
-	mine := filepath.Join(dir, "agent.hcl")
-	if err := os.WriteFile(elsewhere, []byte("mine"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(elsewhere, mine); err != nil {
-		t.Fatal(err)
-	}
+// init writes into no folder that exists, so it overwrites nothing.
+func TestInitOverwritesNothing(t *testing.T) {
+	c, dir := newCluster(t), t.TempDir()
 	code, _, said := c.does("init", "-o", dir)
-	if code != 1 || !strings.Contains(said, "has agent.hcl: use -force") || filesIn(t, dir) != "agent.hcl" {
+	if code != 1 || !strings.Contains(said, "file exists: -o names another folder") || filesIn(t, dir) != "" {
 		t.Errorf("%d %s; %s", code, said, filesIn(t, dir))
-	}
-	if code, _, said = c.does("init", "-o", dir, "-force"); code != 0 {
-		t.Errorf("-force: %s", said)
-	}
-	if text, _ := os.ReadFile(elsewhere); string(text) != "mine" {
-		t.Errorf("written through a link: %s", text)
-	}
-	if text, _ := os.ReadFile(mine); !strings.Contains(string(text), c.url) {
-		t.Errorf("-force did not write: %s", text)
 	}
 }
 
@@ -96,35 +74,21 @@ func TestSiteFiles(t *testing.T) {
 		change(out)
 		return out
 	}
-	same := func(*api.Node) {}
 	s := &site{
-		Address: "https://n:4646", TLS: true, CACert: "/ca.pem", ClientCert: "/c.pem", ClientKey: "/k.pem", Storage: "ops",
-		ACL: true, TokenFile: "/t/agent.token", Namespace: "research", Servers: "a:4647,b:4647",
+		Nomad: &api.Config{Address: "https://n:4646", Namespace: "research", TLSConfig: &api.TLSConfig{CACert: "/ca.pem", ClientCert: "/c.pem", ClientKey: "/k.pem"}},
+		TLS:   true, Storage: "ops", ACL: true, TokenFile: "/t/agent.token", Servers: "a:4647,b:4647",
 	}
-	nodes := []*api.Node{
-		node(0, 4, same), node(1, 8, func(n *api.Node) { n.NodePool = "gpu"; n.NodeResources.Devices[0].Name = "NVIDIA H100" }),
-		node(2, 8, func(n *api.Node) {
-			n.NodePool = "gpu"
-			n.NodeResources.Devices[0].Name = "NVIDIA H100"
-			n.Meta["unrelated"] = "x"
-		}),
-		node(3, 4, func(n *api.Node) { n.NodeResources.Devices[0].Instances[0].Healthy = false }),
-	}
-	s.lookAtRacks(nodes)
-	s.lookAtGPUs(nodes)
-	files := s.files()
-	texts := map[string]string{}
-	dir := t.TempDir()
-	for _, f := range files {
-		texts[f.name] = f.text
-		if err := os.WriteFile(filepath.Join(dir, f.name), []byte(f.text), 0o600); err != nil {
+	s.lookAt([]*api.Node{node(0, 4, func(*api.Node) {}), node(1, 8, func(n *api.Node) { n.NodePool = "gpu"; n.Meta["unrelated"] = "x" })})
+	texts, dir := s.files(), t.TempDir()
+	for name, text := range texts {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for name, want := range map[string][]string{
 		"agent.hcl":            {`rack_meta = "rack_id"`, `namespace = "ops"`, `token_file = "/t/agent.token"`, `# rpc_address = "a:4647,b:4647"`, `ca_cert     = "/ca.pem"`},
 		"plugin.hcl":           {`address = "https://127.0.0.1:4646"`, `namespace = "ops"`, "token_file"},
-		"example.nomad.hcl":    {`node_pool = "gpu"`, `device "nvidia/gpu/NVIDIA H100"`, "count = 2", "count = 8", `driver = "docker"`, `namespace = "research"`},
+		"example.nomad.hcl":    {`node_pool = "gpu"`, `device "nvidia/gpu"`, "count = 2", `driver = "docker"`, `namespace = "research"`},
 		"acl.sh":               {"nomad-pal-user user.policy.hcl"},
 		"nomad-pal.policy.hcl": {`namespace "ops"`},
 		"user.policy.hcl":      {`namespace "research"`, `namespace "ops"`},
@@ -150,42 +114,12 @@ func TestSiteFiles(t *testing.T) {
 	}
 }
 
-// Parts of shared GPUs count as their GPU, as in quotas. The example requests whole GPUs or, if all
-// GPUs are shared, one part of each of two GPUs.
-func TestInitWithSharedGPUs(t *testing.T) {
-	t.Parallel()
-	parts := func(n int) *api.Node { // one GPU of eight parts
-		node := nomadtest.GPUNode(n, 8)
-		d := node.NodeResources.Devices[0]
-		d.Type, d.Name = attr.SharedType, d.Name+attr.SharedSuffix
-		for i, in := range d.Instances {
-			in.ID = fmt.Sprintf("GPU-%d::%d", n, i)
-		}
-		return node
-	}
-	whole := nomadtest.GPUNode(2, 2)
-	for _, c := range []struct {
-		nodes                 []*api.Node
-		gpus, count, gpusEach int
-		device, fits          string
-	}{
-		{[]*api.Node{parts(0), parts(1), whole}, 4, 1, 2, "nvidia/gpu/NVIDIA H200", "the cluster: 1 node with 2 × NVIDIA H200"},
-		{[]*api.Node{parts(0), parts(1)}, 2, 2, 1, "nvidia/gpu.shared", "the cluster: 2 nodes with parts of NVIDIA H200-SHARED"},
-	} {
-		s := &site{}
-		s.lookAtGPUs(c.nodes)
-		if s.GPUs != c.gpus || s.Count != c.count || s.GPUsEach != c.gpusEach || s.Device != c.device || s.Fits != c.fits {
-			t.Errorf("%+v, want %+v", s, c)
-		}
-	}
-}
-
 // init also writes files for a cluster without GPUs.
 func TestInitWithoutGPUs(t *testing.T) {
 	t.Parallel()
-	s := &site{Address: "http://n:4646", Storage: "default", Namespace: "default"}
-	s.lookAtGPUs(nil)
-	if files := s.files(); len(files) != 3 || !strings.Contains(files[2].text, "this cluster has none yet") {
+	s := &site{Nomad: &api.Config{Address: "http://n:4646", Namespace: "default", TLSConfig: &api.TLSConfig{}}, Storage: "default"}
+	s.lookAt(nil)
+	if files := s.files(); len(files) != 3 || !strings.Contains(files["example.nomad.hcl"], `device "nvidia/gpu"`) {
 		t.Errorf("%+v", files)
 	}
 }
@@ -194,34 +128,29 @@ func TestInitWithoutGPUs(t *testing.T) {
 func TestInitQuotes(t *testing.T) {
 	t.Parallel()
 	const evil = "H100\njob \"evil\" {}\n${file(\"/etc/passwd\")}$${a}\x1b\a\v\x00\u202e\\\U000e0001"
-	s := &site{Address: "http://n:4646", Storage: "default", ACL: true, TokenFile: "/t", Servers: evil, Namespace: evil}
+	s := &site{Nomad: &api.Config{Address: "http://n:4646", Namespace: evil, TLSConfig: &api.TLSConfig{}}, Storage: "default", ACL: true, TokenFile: "/t", Servers: evil}
 	n := nomadtest.GPUNode(0, 2)
 	n.Meta, n.NodePool = map[string]string{"rack" + evil: "r"}, evil
-	n.NodeResources.Devices[0].Name = evil
-	second := nomadtest.GPUNode(1, 1)
-	second.Meta = n.Meta
-	s.lookAtRacks([]*api.Node{n, second})
-	s.lookAtGPUs([]*api.Node{n, second})
-	files := s.files()
-	for _, f := range files {
-		for line := range strings.SplitSeq(f.text, "\n") {
+	s.lookAt([]*api.Node{n})
+	for name, text := range s.files() {
+		for line := range strings.SplitSeq(text, "\n") {
 			if strings.HasPrefix(line, "job \"evil") || strings.Contains(line, " ${file") || strings.Contains(line, "\"${file") {
-				t.Errorf("%s: %s", f.name, line)
+				t.Errorf("%s: %s", name, line)
 			}
 		}
-		path := filepath.Join(t.TempDir(), f.name)
-		if err := os.WriteFile(path, []byte(f.text), 0o600); err != nil {
+		path := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if f.name == "example.nomad.hcl" {
+		if name == "example.nomad.hcl" {
 			job, _, err := new(base).readJob(path, &jobFlags{})
 			if err != nil || *job.NodePool != evil || *job.ID != "nomad-pal-example" {
-				t.Errorf("%v\n%s", err, f.text)
+				t.Errorf("%v\n%s", err, text)
 			}
 		}
-		if f.name == "agent.hcl" {
+		if name == "agent.hcl" {
 			if file, err := agent.Load([]string{path}); err != nil {
-				t.Errorf("%v\n%s", err, f.text)
+				t.Errorf("%v\n%s", err, text)
 			} else if cfg, _ := file.PlacerConfig(); cfg.RackMeta != "rack"+evil {
 				t.Errorf("rack_meta %q", cfg.RackMeta)
 			}

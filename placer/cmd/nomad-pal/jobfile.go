@@ -10,12 +10,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/hashicorp/nomad/api"
 	"github.com/hashicorp/nomad/jobspec2"
@@ -37,7 +33,7 @@ Job Options:
   -var-file=<path>         A file with HCL variables; may be given several times.
   -verbose                 Show the evidence for the answer, too.
 
-<jobspec> is a file, "-" for standard input, or an http:// or https:// URL, in HCL or in
+<jobspec> is a file, or "-" for standard input, in HCL or in
 the JSON of nomad job inspect and nomad job run -output. A region in
 the jobspec overrides -region and NOMAD_REGION.
 `
@@ -53,17 +49,13 @@ func (b *base) jobFlags(fs *flag.FlagSet) *jobFlags {
 // isScript returns the error for a script that somebody submits as if it were a jobspec, as with
 // sbatch.
 func isScript(path string) error {
-	own := path
-	if whole, err := filepath.Abs(path); err == nil { // the session starts in another folder
-		own = whole
-	}
-	return fmt.Errorf("%s is a script, not a jobspec. To run it on a GPU of a node that has the script: nomad-pal shell -- %s. For an example of a jobspec: nomad-pal init", path, palapi.ShellQuoted(own))
+	return fmt.Errorf("%s is a script, not a jobspec. To run it on a GPU of a node that has the script: nomad-pal shell -- %s. For an example of a jobspec: nomad-pal init", path, palapi.ShellQuoted(path))
 }
 
 // readJob parses a jobspec as `nomad job run` does. readJob also returns the source, which Nomad
 // stores with the job. After readJob, requests go to the job's region.
 func (b *base) readJob(path string, f *jobFlags) (*api.Job, *api.JobSubmission, error) {
-	body, err := jobBody(b, path)
+	body, err := b.readFile(path)
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading jobspec %q: %w", path, err)
 	}
@@ -75,7 +67,7 @@ func (b *base) readJob(path string, f *jobFlags) (*api.Job, *api.JobSubmission, 
 		return nil, nil, fmt.Errorf("parsing jobspec %s: %w", path, unplaced{err})
 	}
 	if job.Region != nil {
-		b.connect.Region, b.ofJob = *job.Region, true
+		b.connect.Region = *job.Region
 	}
 	if job.Namespace == nil {
 		job.Namespace = &b.namespace
@@ -139,44 +131,6 @@ func (f *jobFlags) parse(path string, body []byte) (job *api.Job, submission *ap
 	}
 	return job, submission, nil
 }
-
-const (
-	// jobBytes is the maximum size of a jobspec from a URL; Nomad itself accepts jobs of 1 MB.
-	jobBytes = 8 << 20
-	// jobWithin is the time limit for reading a jobspec from a URL.
-	jobWithin = 30 * time.Second
-)
-
-// jobBody reads a jobspec from a file, from standard input or from a URL.
-func jobBody(b *base, path string) ([]byte, error) {
-	if !isURL(path) {
-		return b.readFile(path)
-	}
-	if !strings.HasPrefix(path, "http://") && !strings.HasPrefix(path, "https://") {
-		return nil, errors.New("only http:// and https:// URLs are supported; download the file first")
-	}
-	request, err := http.NewRequestWithContext(b.ctx, http.MethodGet, path, nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := (&http.Client{Timeout: jobWithin}).Do(request)
-	if err != nil {
-		return nil, errors.New(err.Error()) // drops the error's type, so that no caller takes the failed server for Nomad
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("the server answers %s", resp.Status)
-	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, jobBytes+1))
-	if err == nil && len(body) > jobBytes {
-		err = fmt.Errorf("more than %d MB", jobBytes>>20)
-	}
-	return body, err
-}
-
-// isURL reports whether a jobspec is a URL and not a file, even if only Nomad's go-getter supports
-// the URL's scheme.
-func isURL(path string) bool { return strings.Contains(path, "://") }
 
 // isJSONJob reports whether a jobspec is JSON for Nomad's API, and not HCL in its JSON form. In
 // HCL, the key "job" is in lower case.

@@ -30,9 +30,8 @@ func run(ctx context.Context, args []string, io streams) int {
 	c := cli.NewCLI("nomad-pal", version.Human())
 	c.Args = args
 	c.HelpWriter, c.ErrorWriter = io.out, io.err
-	c.Commands, c.Autocomplete = commands(ctx, io), true
-	completing := os.Getenv("COMP_LINE") != "" // the shell calls this binary to complete a command line
-	if said := unknownCommand(args, c.Commands); said != "" && !completing {
+	c.Commands = commands(ctx, io)
+	if said := unknownCommand(args, c.Commands); said != "" {
 		fmt.Fprintln(io.err, said)
 		return 127
 	}
@@ -89,8 +88,7 @@ func commands(ctx context.Context, io streams) map[string]cli.CommandFactory {
 		"requeue":        make("Stop running jobs and queue them again", helpRequeue, runRequeue),
 		"priority":       make("Change a job's priority in the queue", helpPriority, runPriority),
 		"release":        make("Hand jobs over to Nomad", helpRelease, runRelease),
-		"profile":        make("Build, show, import and export profiles", helpProfile, runProfile),
-		"profile build":  make("Build a profile from measurements of GPUs", helpProfileBuild, runProfileBuild),
+		"profile":        make("Show, import and export profiles", helpProfile, runProfile),
 		"profile show":   make("Show how fast the GPUs are", helpProfileShow, runProfileShow),
 		"profile import": make("Import measurements made elsewhere", helpProfileImport, runProfileImport),
 		"profile export": make("Write the current profile to a file", helpProfileExport, runProfileExport),

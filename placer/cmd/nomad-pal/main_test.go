@@ -62,9 +62,7 @@ func TestInterrupted(t *testing.T) {
 	}
 	c.agent("", atAnyPort)
 	for _, name := range []string{"fills", "more"} {
-		if code, out, said := c.does("run", c.job("default", name, 4)); code != 0 {
-			t.Fatal(code, out, said)
-		}
+		c.must("run", c.job("default", name, 4))
 	}
 	const stays = "Interrupted. The job stays registered: see nomad-pal explain train\n"
 	says := &firstWrite{done: make(chan struct{})}

@@ -41,19 +41,13 @@ func me(b *base, client *nomad.Client) (string, error) {
 	return cmp.Or(self.Name, self.AccessorID), nil
 }
 
-// mine returns the user's jobs among the given jobs. If the user has no jobs, and no job names any
-// user, mine prints a note.
+// mine returns the user's jobs among the given jobs.
 func (b *base) mine(client *nomad.Client, jobs []palapi.JobStatus) ([]palapi.JobStatus, error) {
 	name, err := me(b, client)
 	if err != nil {
 		return nil, err
 	}
-	said := slices.ContainsFunc(jobs, func(j palapi.JobStatus) bool { return j.User != "" })
-	mine := slices.DeleteFunc(jobs, func(j palapi.JobStatus) bool { return j.User != name })
-	if len(mine) == 0 && !said {
-		b.complain(fmt.Sprintf("Note: no job has %s as its user. The meta %s is a job's user; nomad-pal run adds it if %s is set", name, rewrite.UserHint, userVariable))
-	}
-	return mine, nil
+	return slices.DeleteFunc(jobs, func(j palapi.JobStatus) bool { return j.User != name }), nil
 }
 
 // jobs returns all jobs with GPUs, and the jobs to show: only the user's if mine is set, otherwise
@@ -68,16 +62,12 @@ func jobs(b *base, s *answers, mine bool) (all, shown []palapi.JobStatus, err er
 
 // myJobs returns the ids of the user's jobs with GPUs, in the command's namespace, that have not
 // ended.
-func myJobs(b *base, client *nomad.Client) (ids []string, err error) {
-	a, err := b.ask()
-	if err != nil {
-		return nil, err
-	}
+func myJobs(b *base, a *answers) (ids []string, err error) {
 	jobs, err := a.Jobs()
 	if err != nil {
 		return nil, err
 	}
-	mine, err := b.mine(client, slices.DeleteFunc(jobs, func(j palapi.JobStatus) bool { return j.Namespace != b.namespace }))
+	mine, err := b.mine(a.nomad, slices.DeleteFunc(jobs, func(j palapi.JobStatus) bool { return j.Namespace != b.namespace }))
 	if err != nil {
 		return nil, err
 	}

@@ -16,13 +16,9 @@ func TestNamesNamespace(t *testing.T) {
 	c := newCluster(t)
 	t.Setenv("NOMAD_PAL_ADDR", c.agent("", atAnyPort))
 	const explain = "nomad-pal explain -namespace research train"
-	if code, out, said := c.does("run", "-detach", "-namespace", "research", c.job("research", "train", 1)); code != 0 || !strings.Contains(out, explain) {
-		t.Errorf("%d %s%s", code, out, said)
-	}
+	c.says(0, explain, "run", "-detach", "-namespace", "research", c.job("research", "train", 1))
 	c.until("the agent has the job", func() bool { _, out, _ := c.does("status"); return strings.Contains(out, "train") })
-	if code, out, said := c.does("explain", "train"); code != 1 || !strings.Contains(said, "namespace research has a job with this name: "+explain) {
-		t.Errorf("%d %s%s", code, out, said)
-	}
+	c.says(1, "namespace research has a job with this name: "+explain, "explain", "train")
 }
 
 // Each GPU counts once, whatever holds it and whatever its problems are.
@@ -51,7 +47,5 @@ func TestNamesWithDash(t *testing.T) {
 	if code, out, said := c.does("cancel", "--", "train", "-dash"); code != 0 || out != "Stopped default/train\nStopped default/-dash\n" {
 		t.Errorf("%d %s%s", code, out, said)
 	}
-	if code, _, said := c.does("cancel", "train", "-mine"); code != 1 || !strings.Contains(said, "options go before arguments: nomad-pal cancel -mine train") {
-		t.Errorf("%d %s", code, said)
-	}
+	c.says(1, "options go before arguments: nomad-pal cancel -mine train", "cancel", "train", "-mine")
 }

@@ -19,18 +19,16 @@ import (
 
 var rewriteStories = flag.Bool("rewrite", false, "write what is said of the jobs in testdata/never")
 
-// TestNeverStarts plans the jobs in testdata/never, and those in a folder that NEVER_JOBS names, on
-// a cluster of several GPU models, and runs those that never start. The file beside each job has
-// the expected output and exit code.
+// TestNeverStarts plans the jobs in testdata/never on a cluster of several GPU models, and runs those
+// that never start. The file beside each job has the expected output and exit code.
 func TestNeverStarts(t *testing.T) {
 	c := mixedCluster(t)
 	jobs, err := filepath.Glob("testdata/never/*.nomad.hcl")
 	if err != nil || len(jobs) == 0 {
 		t.Fatal(err, jobs)
 	}
-	more, _ := filepath.Glob(filepath.Join(os.Getenv("NEVER_JOBS"), "*.nomad.hcl"))
 	c.agent("", atAnyPort)
-	for _, path := range append(jobs, more...) {
+	for _, path := range jobs {
 		t.Run(strings.TrimSuffix(filepath.Base(path), ".nomad.hcl"), func(t *testing.T) {
 			code, got, said := c.seen("plan", path)
 			got = fmt.Sprintf("exit code %d\n%s%s", code, got, said)
@@ -42,17 +40,14 @@ func TestNeverStarts(t *testing.T) {
 				}
 			}
 			story := strings.TrimSuffix(path, ".nomad.hcl") + ".txt"
-			if strings.HasPrefix(path, "testdata") && !*rewriteStories {
-				want, err := os.ReadFile(story)
-				if err != nil || string(want) != got {
-					t.Errorf("%v\n%s\nwant\n%s", err, got, want)
-				}
-			} else if strings.HasPrefix(path, "testdata") {
+			if *rewriteStories {
 				if err := os.WriteFile(story, []byte(got), 0o644); err != nil {
 					t.Fatal(err)
 				}
-			} else {
-				t.Log(got)
+			}
+			want, err := os.ReadFile(story)
+			if err != nil || string(want) != got {
+				t.Errorf("%v\n%s\nwant\n%s", err, got, want)
 			}
 		})
 	}

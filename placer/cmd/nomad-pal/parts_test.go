@@ -26,9 +26,7 @@ func TestPartsOfGPU(t *testing.T) {
 	c.agent("", "http {\n  bind_port = 0\n}\n")
 	says := func(want string, args ...string) {
 		t.Helper()
-		if code, out, said := c.does(args...); code != 0 || !strings.Contains(out, want) {
-			t.Errorf("nomad-pal %s: exit code %d, %q is not in\n%s%s", strings.Join(args, " "), code, want, out, said)
-		}
+		c.says(0, want, args...)
 	}
 	says("10: 0 allocated, 10 free; 2 of these are parts of 1 GPU\n", "status")
 	says("has 2 GPUs: 0 allocated, 2 free; 2 of these are parts of 1 GPU.", "explain", "node-2")

@@ -32,30 +32,20 @@ func at(all []palapi.GPU, word string) (ids []string) {
 	return ids
 }
 
-// oneGPU returns the whole GPU that a word names. A MIG instance counts as a GPU.
-func oneGPU(all []palapi.GPU, word string) (string, error) {
-	ids := attr.GPUsOf(each(all, func(g palapi.GPU) string { return g.ID }))
+// oneGPU returns the whole GPU that a word names: the place of a GPU in all, or the beginning of one
+// of the ids, which are those of what. A MIG instance counts as a GPU.
+func oneGPU(all []palapi.GPU, ids []string, what, word string) (string, error) {
 	found := attr.GPUsOf(at(all, word))
 	if len(found) == 0 {
-		found = beginningWith(ids, word)
+		found = beginningWith(attr.GPUsOf(ids), word)
 	}
 	if len(found) == 1 {
 		return found[0], nil
 	}
 	if len(found) == 0 {
-		return "", fmt.Errorf("%q matches no GPU%s", word, unnumbered(all, word))
+		return "", fmt.Errorf("%q matches no %s", word, what)
 	}
 	return "", fmt.Errorf("%q matches %d GPUs: %s", word, len(found), firstOf(found))
-}
-
-// unnumbered explains why NODE:INDEX names no GPU if the node's plugin does not publish indexes.
-func unnumbered(all []palapi.GPU, word string) string {
-	node, _, ok := strings.Cut(word, ":")
-	without := func(g palapi.GPU) bool { return g.Node == node && g.Index == nil }
-	if !ok || !slices.ContainsFunc(all, without) {
-		return ""
-	}
-	return fmt.Sprintf(", because the device plugin on node %s publishes UUIDs and PCI addresses, and not nvidia-smi's numbers", node)
 }
 
 // placeOf names a GPU as nvidia-smi on its node does; "" if its place is unknown.

@@ -81,11 +81,8 @@ func runPlan(b *base, args []string) int {
 	}
 	if unread == nil && e.State != palapi.Rejected { // for a rejected job, the diff would only add Nomad's own error
 		if x.Diff, err = b.diff(s, is, job); err != nil {
-			s.note = fmt.Sprintf("cannot show the changes to the job: %v", err)
+			b.complain(fmt.Sprintf("Note: cannot show the changes to the job: %v", err))
 		}
-	}
-	if w := wouldBeUnlimited(b, s.nomad, job); w != "" {
-		b.complain(w)
 	}
 	if w := request.PastNomad(job); w != "" {
 		b.complain("Warning: " + w)
@@ -94,7 +91,6 @@ func runPlan(b *base, args []string) int {
 		return planFailed
 	}
 	if e.State == palapi.Native { // Nomad places the job, and needs no placer
-		s.printNote()
 		return 0
 	}
 	return x.exitCode(s.close(0))
@@ -152,54 +148,44 @@ func (b *base) diff(s *answers, is, job *api.Job) ([]string, error) {
 	return diffLines(resp.Diff), nil
 }
 
-// diffLines formats a diff, without the changes that the placer made.
+// diffLines formats a diff, one change per line, without the changes that the placer made.
 func diffLines(d *api.JobDiff) (out []string) {
 	if d == nil {
 		return nil
 	}
-	out = append(fieldLines(1, d.Fields), objectLines(1, d.Objects)...)
+	out = changesIn("", d.Fields, d.Objects)
 	for _, g := range d.TaskGroups {
-		of := append(fieldLines(2, g.Fields), objectLines(2, g.Objects)...)
+		group := fmt.Sprintf("Task Group %q", g.Name)
 		for _, t := range g.Tasks {
-			parts := append(fieldLines(3, t.Fields), objectLines(3, t.Objects)...)
-			of = append(of, headed(2, t.Type, fmt.Sprintf("Task: %q%s", t.Name, noted(t.Annotations)), parts)...)
+			task := fmt.Sprintf("%s > Task %q", group, t.Name)
+			out = append(out, changesIn(task+" > ", t.Fields, t.Objects)...)
+			if len(t.Annotations) > 0 {
+				out = append(out, task+noted(t.Annotations))
+			}
 		}
-		updates := each(slices.Sorted(maps.Keys(g.Updates)), func(what string) string { return fmt.Sprintf("%d %s", g.Updates[what], what) })
-		out = append(out, headed(1, g.Type, fmt.Sprintf("Task Group: %q%s", g.Name, noted(updates)), of)...)
-	}
-	return headed(0, d.Type, fmt.Sprintf("Job: %q", d.ID), out)
-}
-
-// headed returns lines below a heading, or nothing if only the placer changed something.
-func headed(depth int, kind, head string, lines []string) []string {
-	if kind == "None" || kind == "Edited" && len(lines) == 0 {
-		return nil
-	}
-	return append([]string{marked(depth, kind, head)}, lines...)
-}
-
-func marked(depth int, kind, text string) string {
-	sign := map[string]string{"Added": "+", "Deleted": "-", "Edited": "+/-"}[kind]
-	return fmt.Sprintf("%s%-3s %s", strings.Repeat("  ", depth), sign, text)
-}
-
-func fieldLines(depth int, fields []*api.FieldDiff) (out []string) {
-	for _, f := range fields {
-		text := fmt.Sprintf("%s: %q", f.Name, cmp.Or(f.New, f.Old))
-		if f.Type == "Edited" {
-			text = fmt.Sprintf("%s: %q => %q", f.Name, f.Old, f.New)
-		}
-		if f.Type != "None" {
-			out = append(out, marked(depth, f.Type, text+noted(f.Annotations)))
+		out = append(out, changesIn(group+" > ", g.Fields, g.Objects)...)
+		for _, what := range slices.Sorted(maps.Keys(g.Updates)) {
+			out = append(out, fmt.Sprintf("%s: %d %s", group, g.Updates[what], what))
 		}
 	}
 	return out
 }
 
-func objectLines(depth int, objects []*api.ObjectDiff) (out []string) {
+// changesIn returns the changed fields of an object at a path, and of the objects in it.
+func changesIn(path string, fields []*api.FieldDiff, objects []*api.ObjectDiff) (out []string) {
+	for _, f := range fields {
+		switch f.Type {
+		case "Added":
+			out = append(out, fmt.Sprintf("+ %s%s: %q%s", path, f.Name, f.New, noted(f.Annotations)))
+		case "Deleted":
+			out = append(out, fmt.Sprintf("- %s%s: %q%s", path, f.Name, f.Old, noted(f.Annotations)))
+		case "Edited":
+			out = append(out, fmt.Sprintf("+/- %s%s: %q => %q%s", path, f.Name, f.Old, f.New, noted(f.Annotations)))
+		}
+	}
 	for _, o := range objects {
 		if !written(o) {
-			out = append(out, headed(depth, o.Type, o.Name, append(fieldLines(depth+1, o.Fields), objectLines(depth+1, o.Objects)...))...)
+			out = append(out, changesIn(path+o.Name+" > ", o.Fields, o.Objects)...)
 		}
 	}
 	return out

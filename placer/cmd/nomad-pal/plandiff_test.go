@@ -17,7 +17,7 @@ func TestPlanRefused(t *testing.T) {
 	c := newCluster(t)
 	c.nomad.AddNamespace("research")
 	t.Setenv("NOMAD_PAL_ADDR", c.agent("", "http {\n  bind_port = 0\n}\n"))
-	if code, out, said := c.reads(jobText("reserch", "a", 2), "plan", "-"); code != 255 || out != "" || said != "Error: no namespace \"reserch\" (did you mean \"research\"?)\n" {
+	if code, out, said := c.reads(jobText("reserch", "a", 2), "plan", "-"); code != 255 || out != "" || !strings.HasPrefix(said, "Error: no namespace \"reserch\" (did you mean \"research\"?)") {
 		t.Errorf("no namespace: %d %s%s", code, out, said)
 	}
 	c.runs(c.job("default", "a", 2), "a")
@@ -42,17 +42,12 @@ func TestDiffLines(t *testing.T) {
 		{Type: "Edited", Name: "pinned", Objects: ours},
 		{Type: "Deleted", Name: "gone", Fields: []*api.FieldDiff{field("Deleted", "Count", "1", "")}},
 	}}
-	want := `+/- Job: "train"
-  +   Constraint
-    +   LTarget: "${attr.kernel.name}"
-    +   RTarget: "linux"
-  +/- Task Group: "workers" (2 create/destroy update)
-    +/- Count: "1" => "2" (forces create)
-    +/- Task: "main"
-      +/- Resources
-        +/- MemoryMB: "32" => "64"
-  -   Task Group: "gone"
-    -   Count: "1"`
+	want := `+ Constraint > LTarget: "${attr.kernel.name}"
++ Constraint > RTarget: "linux"
++/- Task Group "workers" > Task "main" > Resources > MemoryMB: "32" => "64"
++/- Task Group "workers" > Count: "1" => "2" (forces create)
+Task Group "workers": 2 create/destroy update
+- Task Group "gone" > Count: "1"`
 	if diff := cmp.Diff(want, strings.Join(diffLines(d), "\n")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

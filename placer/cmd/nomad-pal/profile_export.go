@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"fmt"
 
+	"github.com/nomad-pal/nomad-pal/internal/wholefile"
 	"github.com/nomad-pal/nomad-pal/placer/measured"
 )
 
@@ -17,7 +18,7 @@ device plugin, another cluster or a backup; or only its times, as a table.
 Export Options:
 
   -o=<file>                The file to write. Default: standard output.
-  -csv                     Write the times as a table that profile build and import read.
+  -csv                     Write the times as a table that profile import reads.
 `, examples(
 	"Back up the profile:", "nomad-pal profile export -o profile.json",
 	"As a table:", "nomad-pal profile export -csv -o times.csv",
@@ -40,13 +41,15 @@ func runProfileExport(b *base, args []string) int {
 		err = measured.WriteCSV(&csv, p.Samples())
 		text = csv.Bytes()
 	}
-	if err == nil {
-		err = writeTo(b, *out, text)
+	if err == nil && *out == "" {
+		_, err = b.io.out.Write(text)
+	} else if err == nil {
+		err = wholefile.Write(*out, text)
 	}
 	if err != nil {
 		return b.fail(fmt.Errorf("writing the profile: %w", err))
 	}
-	if *out != "" && *out != "-" {
+	if *out != "" {
 		b.printf("Wrote profile version %d, %d GPUs, to %s\n", p.Version, len(p.GPUs), *out)
 	}
 	return 0

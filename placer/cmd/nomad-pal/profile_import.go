@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/nomad-pal/nomad-pal/pal/profile"
+	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/measured"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/store"
@@ -27,7 +28,13 @@ Import Options:
   -allow-unknown           Accept GPUs that the cluster does not have now.
   -dry-run                 Print what would change, and change nothing.
   -delete                  Delete what was imported under -name.
-`, fileOptions, examples(
+
+Files are tables (CSV) with a header and the columns gpu, app, time and
+optionally model, key, noise and rate (work per second, in TFLOP/s for the classes A
+and B, GB/s for C, Gload/s for D); JSON arrays of objects with these names; reports
+of nomad-device-pal measure; or profiles. Two times are compared only if their keys are
+equal (batch size, power limit, driver branch). "-" is standard input.
+`, examples(
 	"What would measurements from elsewhere change?", "nomad-pal profile import -dry-run times.csv",
 	"Import measurements for nomad-pal:", "nomad-pal profile import -name bench times.csv",
 	"Delete an import:", "nomad-pal profile import -name bench -delete",
@@ -45,8 +52,6 @@ type imported struct {
 
 func runProfileImport(b *base, args []string) int {
 	fs := b.flags("profile import")
-	var defaults measured.Defaults
-	fileFlags(fs, &defaults)
 	source := fs.String("name", "", "")
 	allow := fs.Bool("allow-unknown", false, "")
 	dry := fs.Bool("dry-run", false, "")
@@ -64,7 +69,7 @@ func runProfileImport(b *base, args []string) int {
 	if err := store.CheckSource(*source); err != nil {
 		return b.fail(fmt.Errorf("-name: %w", err))
 	}
-	rows, err := readMeasurements(b, files, defaults)
+	rows, err := readMeasurements(b, files)
 	if err != nil {
 		return b.fail(err)
 	}
@@ -97,9 +102,12 @@ func dropImported(b *base, client *nomad.Client, source string) int {
 
 // storeImported stores the new rows, after it has checked that the agent can calibrate with them.
 func storeImported(b *base, client *nomad.Client, im imported, rows []measured.Row, allow bool) int {
-	cal, err := readCalibration(b, client, im.Source)
+	cal, problem, err := placer.ReadCalibration(b.ctx, client, im.Source)
 	if err != nil {
 		return b.fail(err)
+	}
+	if problem != nil {
+		b.complain("Warning: left out: " + problem.Error())
 	}
 	samples, strangers, err := samplesOf(rows, cal.Known)
 	if len(strangers) > 0 && !allow {
@@ -140,12 +148,8 @@ func printImported(b *base, im imported) {
 		b.printf(", %d of which the cluster does not have now", im.Unknown)
 	}
 	b.printf(".\n")
-	const few = 20
-	for _, e := range im.Changes[:min(few, len(im.Changes))] {
+	for _, e := range im.Changes {
 		b.printf("  %s\n", e)
-	}
-	if len(im.Changes) > few {
-		b.printf("  and %s\n", counted(len(im.Changes)-few, "more change"))
 	}
 	if !im.DryRun {
 		b.printf("The agent uses these measurements after its next full read, or at once on SIGHUP.\n")

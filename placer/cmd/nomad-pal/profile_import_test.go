@@ -4,7 +4,6 @@
 package main
 
 import (
-	"strings"
 	"testing"
 )
 
@@ -13,13 +12,7 @@ import (
 func TestDeleteImported(t *testing.T) {
 	c := newCluster(t)
 	table := c.written("times.csv", "gpu,model,app,time\nGPU-0-0,NVIDIA H200,A,100\nGPU-0-1,NVIDIA H200,A,101\n")
-	if code, out, said := c.does("profile", "import", table); code != 0 {
-		t.Fatal(out, said)
-	}
-	if code, _, said := c.does("profile", "import", "-delete", "-name", "nope"); code != 1 || !strings.Contains(said, `nothing is imported under "nope"`) {
-		t.Errorf("nope: %d %s", code, said)
-	}
-	if code, out, said := c.does("profile", "import", "-delete", "-name", "times"); code != 0 || !strings.Contains(out, `Nothing is imported under "times" now.`) {
-		t.Errorf("times: %d %s%s", code, out, said)
-	}
+	c.must("profile", "import", table)
+	c.says(1, `nothing is imported under "nope"`, "profile", "import", "-delete", "-name", "nope")
+	c.says(0, `Nothing is imported under "times" now.`, "profile", "import", "-delete", "-name", "times")
 }

@@ -20,11 +20,10 @@ import (
 
 var errNoProfile = errors.New("there is no profile yet: the agent makes a profile from measurements that nodes publish, or that nomad-pal profile import stores")
 
-var helpProfileShow = help("profile show [options] [<file>]", `
+var helpProfileShow = help("profile show [options]", `
 Shows, for each GPU model and application, how PM scores (time relative to the
 median GPU) are distributed over the variability classes, and names the
 outliers; and compares GPU models whose rates were measured.
-Without a file it shows the profile in force.
 
 Show Options:
 
@@ -39,11 +38,10 @@ func runProfileShow(b *base, args []string) int {
 	fs := b.flags("profile show")
 	app := fs.String("app", "", "")
 	verbose := fs.Bool("verbose", false, "")
-	rest, ok := b.parse(fs, args, anyArgs)
-	if !ok {
+	if _, ok := b.parse(fs, args, 0); !ok {
 		return 1
 	}
-	p, err := readProfile(b, rest)
+	p, err := profileInForce(b)
 	if err != nil {
 		return b.fail(err)
 	}
@@ -52,30 +50,6 @@ func runProfileShow(b *base, args []string) int {
 		return b.fail(fmt.Errorf("the profile has no measurements of application %q", *app))
 	}
 	return b.show(groups, func() { printProfile(b, p, *app, *verbose) })
-}
-
-func readProfile(b *base, files []string) (*profile.Profile, error) {
-	switch len(files) {
-	case 0:
-		return profileInForce(b)
-	case 1:
-		return parseProfile(b, files[0], "the profile")
-	}
-	return nil, fmt.Errorf("nomad-pal profile show takes one file, got %d", len(files))
-}
-
-// parseProfile reads a profile from a file. An error uses the text in what as the name of the
-// profile.
-func parseProfile(b *base, path, what string) (*profile.Profile, error) {
-	data, err := b.readFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", what, err)
-	}
-	p, err := profile.Parse(data)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return p, nil
 }
 
 // profileInForce reads the profile in force. The error explains why the profile is missing or
@@ -96,8 +70,6 @@ func profileInForce(b *base) (*profile.Profile, error) {
 // measured under one comparability key.
 type groupSummary struct {
 	profile.Group
-	// Classes are all variability classes from 1 up, including classes without GPUs.
-	Classes []classSummary `json:"classes"`
 	// Rate, in Unit, is the median of the rates that RatedGPUs GPUs of this model reached for this
 	// application. Speed is Rate divided by the rate of the fastest model. Rate, RatedGPUs and
 	// Speed include GPUs that were measured under other keys.
@@ -107,14 +79,6 @@ type groupSummary struct {
 	Speed     float64 `json:"speed,omitempty"`
 	// Members are the GPUs, fastest first.
 	Members []memberSummary `json:"gpus"`
-}
-
-// classSummary summarizes the GPUs of one variability class.
-type classSummary struct {
-	Class int         `json:"class"`         // the class, from 1 (the fastest) to 5
-	GPUs  int         `json:"gpus"`          // number of GPUs in the class
-	Min   pal.PMScore `json:"min,omitempty"` // lowest PM score; missing if there are no GPUs
-	Max   pal.PMScore `json:"max,omitempty"` // highest PM score; missing if there are no GPUs
 }
 
 // memberSummary is one GPU in a group summary.
@@ -140,20 +104,6 @@ func summarize(p *profile.Profile, app string) []groupSummary {
 		if r, ok := p.Rate(g.Model, g.App); ok {
 			s.Rate, s.Unit, s.RatedGPUs, s.Speed = r.Rate, attr.RateUnit(g.App), r.GPUs, p.Speeds(g.App)[g.Model]
 		}
-		for class := range profile.MaxClass {
-			c := classSummary{Class: class + 1}
-			for _, m := range s.Members {
-				if m.Class != c.Class {
-					continue
-				}
-				if c.GPUs == 0 {
-					c.Min = m.Score
-				}
-				c.Max = m.Score
-				c.GPUs++
-			}
-			s.Classes = append(s.Classes, c)
-		}
 		out = append(out, s)
 	}
 	return out
@@ -176,7 +126,7 @@ func members(p *profile.Profile, g profile.Group) []memberSummary {
 	return ms
 }
 
-// barWidth is the length, in characters, of the bar for the class with the most GPUs.
+// barWidth is the length, in characters, of the bar for all GPUs.
 const barWidth = 40
 
 func printProfile(b *base, p *profile.Profile, app string, verbose bool) {
@@ -191,7 +141,7 @@ func printProfile(b *base, p *profile.Profile, app string, verbose bool) {
 		}
 	}
 	b.pairs(append(rows, row("GPUs", fmt.Sprintf("%d, %d of them unmeasured", len(p.GPUs), unmeasured))))
-	printSpeeds(b, modelSpeeds(p, app), 1)
+	printSpeeds(b, modelSpeeds(p, app))
 	for _, g := range summarize(p, app) {
 		printGroup(b, g, verbose)
 	}
@@ -223,18 +173,14 @@ func printGroup(b *base, g groupSummary, verbose bool) {
 		remarks += ", one class, because the spread is within the noise of the measurements"
 	}
 	b.say(plain, remarks)
-	most := 1
-	for _, c := range g.Classes {
-		most = max(most, c.GPUs)
-	}
 	rows := []string{row("Class", "GPUs", "PM scores", "Share")}
-	for _, c := range g.Classes {
+	for class := range profile.MaxClass {
+		of := slices.DeleteFunc(slices.Clone(g.Members), func(m memberSummary) bool { return m.Class != class+1 })
 		span := "-"
-		if c.GPUs > 0 {
-			span = fmt.Sprintf("%.3f … %.3f", c.Min, c.Max)
+		if len(of) > 0 {
+			span = fmt.Sprintf("%.3f … %.3f", of[0].Score, of[len(of)-1].Score)
 		}
-		bar := strings.Repeat("█", (c.GPUs*barWidth+most-1)/most)
-		rows = append(rows, row(c.Class, c.GPUs, span, bar))
+		rows = append(rows, row(class+1, len(of), span, strings.Repeat("█", len(of)*barWidth/max(1, len(g.Members)))))
 	}
 	b.table(rows)
 	printMembers(b, g, verbose)

@@ -77,7 +77,7 @@ func runQuarantine(b *base, args []string) int {
 			b.printf("No GPU is in quarantine.\n")
 			return
 		}
-		known, _ := (&gpuReader{b: b}).read() // without an answer, ids are shown
+		_, known, _ := gpusIfAny(b) // without an answer, ids are shown
 		printQuarantine(b, qs, known)
 	})
 }
@@ -103,20 +103,24 @@ func putInQuarantine(b *base, gpus []string, why, long string, lifts bool) int {
 	if err != nil {
 		return b.fail(err)
 	}
-	r := gpuReader{b: b}
-	known, err := r.read()
+	a, err := b.ask()
 	if err != nil {
 		return b.fail(err)
 	}
+	known, err := a.GPUs()
+	if err != nil {
+		return b.fail(err)
+	}
+	ids := each(known, func(g palapi.GPU) string { return g.ID })
 	for i, name := range gpus {
-		if gpus[i], err = oneGPU(known, name); err != nil {
+		if gpus[i], err = oneGPU(known, ids, "GPU", name); err != nil {
 			return b.fail(err)
 		}
 	}
 	if err := placer.PutInQuarantine(b.ctx, client, span, why, gpus...); err != nil {
 		return b.fail(err)
 	}
-	haveReread(b, r.answers)
+	haveReread(b, a)
 	qs, err := quarantined(b, client)
 	if err != nil {
 		return b.fail(err)
@@ -160,63 +164,45 @@ func (b *base) lift(gpus []string) int {
 	if err != nil {
 		return b.fail(err)
 	}
-	if gpus, err = byPlace(b, gpus); err != nil {
+	a, known, err := gpusIfAny(b)
+	if err != nil {
 		return b.fail(err)
 	}
-	if gpus, err = wholeIDs(b, client, gpus); err != nil {
+	qs, err := quarantined(b, client)
+	if err != nil {
 		return b.fail(err)
+	}
+	for i, name := range gpus {
+		if gpus[i], err = oneGPU(known, slices.Collect(maps.Keys(qs)), "GPU in quarantine", name); err != nil {
+			return b.fail(err)
+		}
 	}
 	lifted, err := placer.LiftQuarantine(b.ctx, client, gpus...)
 	if err != nil {
 		return b.fail(err)
 	}
+	haveReread(b, a)
 	return b.show(lifted, func() { b.printEach(lifted, "Lifted the quarantine of", "No GPU is in quarantine.") })
 }
 
-// byPlace replaces places (NODE:INDEX or PCI addresses) with the ids of the GPUs there.
-func byPlace(b *base, given []string) ([]string, error) {
-	if !slices.ContainsFunc(given, func(name string) bool { return strings.Contains(attr.GPUOf(name), ":") }) {
-		return given, nil
-	}
-	known, err := (&gpuReader{b: b}).read()
-	if err != nil {
-		return nil, err
-	}
-	out := slices.Clone(given)
-	for i, name := range given {
-		if strings.Contains(attr.GPUOf(name), ":") {
-			if out[i], err = oneGPU(known, name); err != nil {
-				return nil, err
-			}
+// gpusIfAny returns the cluster's GPUs. If no agent answers, gpusIfAny returns nil.
+func gpusIfAny(b *base) (a *answers, known []palapi.GPU, err error) {
+	if a, err = b.ask(); err != nil {
+		if lacksAgent(err) {
+			err = nil
 		}
+		return nil, nil, err
 	}
-	return out, nil
-}
-
-// wholeIDs replaces beginnings of ids with the ids of GPUs in quarantine.
-func wholeIDs(b *base, client *nomad.Client, given []string) ([]string, error) {
-	qs, err := quarantined(b, client)
-	if err != nil {
-		return nil, err
-	}
-	ids, out := slices.Collect(maps.Keys(qs)), each(given, attr.GPUOf)
-	for i, prefix := range out {
-		switch found := beginningWith(ids, prefix); len(found) {
-		case 0: // keep the text as it is
-		case 1:
-			out[i] = found[0]
-		default:
-			return nil, fmt.Errorf("%q matches %d GPUs in quarantine: type more of the id", prefix, len(found))
-		}
-	}
-	return out, nil
+	known, err = a.GPUs()
+	return a, known, err
 }
 
 // printQuarantine prints the GPUs in quarantine. known are the cluster's GPUs.
 func printQuarantine(b *base, qs map[string]palapi.Quarantine, known []palapi.GPU) {
 	rows, ids := []string{row("GPU", "Id", "Bus id", "Until", "Strikes", "Reason")}, slices.Sorted(maps.Keys(qs))
+	shortID := b.shortIDs(ids)
 	for _, id := range ids {
-		short, name, bus := shortGPU(id, b.idLength(palapi.IDLength(ids))), "-", "-"
+		short, name, bus := shortID(id), "-", "-"
 		if i := slices.IndexFunc(known, func(g palapi.GPU) bool { return attr.GPUOf(g.ID) == id }); i >= 0 {
 			name, bus = palapi.GPUName(short, known[i].Node, known[i].Index, len(id)), cmp.Or(known[i].BusID, "-")
 		}

@@ -17,9 +17,6 @@ import (
 	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 )
 
-// terminalRows is how many jobs queue prints on a terminal by default.
-const terminalRows = 20
-
 var helpQueue = help("queue [options]", `
 Shows the waiting jobs in the order in which they will be served (#), each with the
 reason why it waits, and a summary of all waiting jobs. Jobs that cannot start now come last:
@@ -33,75 +30,31 @@ out; -json has all.
 Queue Options:
 
   -all                     Print one line for each run of an array; -json always does.
-  -limit=<n>               Show the first n jobs; 0: all. Default: 20 on a
-                           terminal; all otherwise and with -json.
   -namespace=<namespace>   Only jobs of this namespace.
   -mine                    Only your jobs: those whose meta pal_user is NOMAD_PAL_USER, by
                            default the name of your ACL token, or without ACLs your login.
-  -state=<state>,...       Only jobs in these states, such as waiting,
-                           unschedulable, rejected or failed.
 `, examples(
-	"Who is next?", "nomad-pal queue -limit 5",
+	"Who is next?", "nomad-pal queue | head -n 5",
 	"Where do my jobs stand?", "nomad-pal queue -mine",
-	"Which jobs will never start, and why?", "nomad-pal queue -state rejected,unschedulable,failed -limit 0",
+	"Which jobs will never start, and why?", `nomad-pal queue -json | jq '.[] | select(.state == "unschedulable")'`,
 ), exitCodes, outputOptions, generalOptions)
 
 // queueStates are the states of jobs that wait for GPUs, are about to get some, or cannot get any.
-// queueStates includes completing jobs, although their last members may still hold GPUs.
-// listedStates also includes resubmitted jobs, which keep their old GPUs until they get new ones.
-var (
-	queueStates  = []palapi.State{palapi.Waiting, palapi.Committing, palapi.Completing, palapi.Rejected, palapi.Unschedulable, palapi.Failed}
-	listedStates = append(slices.Clone(queueStates), palapi.Resubmitted)
-)
+// queueStates includes completing jobs, although their last members may still hold GPUs, and
+// resubmitted jobs, which keep their old GPUs until they get new ones.
+var queueStates = []palapi.State{palapi.Waiting, palapi.Committing, palapi.Completing, palapi.Rejected, palapi.Unschedulable, palapi.Failed, palapi.Resubmitted}
 
-// queueFilter selects jobs by namespace and state.
-type queueFilter struct {
-	namespace string
-	states    []palapi.State
-}
-
-func (f queueFilter) shows(j palapi.JobStatus) bool {
-	if j.State == palapi.Resubmitted && j.Reason.IsZero() { // the job keeps its GPUs
-		return false
-	}
-	return slices.Contains(f.states, j.State) && (f.namespace == "" || f.namespace == "*" || f.namespace == j.Namespace)
-}
-
-// only restricts the filter to the states in a comma-separated list. "" means no restriction.
-func (f *queueFilter) only(states string) error {
-	if states == "" {
-		return nil
-	}
-	f.states = nil
-	for _, name := range strings.Split(states, ",") {
-		s := palapi.State(name)
-		if !slices.Contains(listedStates, s) {
-			known := strings.Join(each(listedStates, func(s palapi.State) string { return string(s) }), ", ")
-			return fmt.Errorf("-state: %q is none of %s", name, known)
-		}
-		f.states = append(f.states, s)
-	}
-	return nil
+// queues reports whether queue lists the job. A resubmitted job without a reason keeps its GPUs.
+func queues(j palapi.JobStatus) bool {
+	return slices.Contains(queueStates, j.State) && (j.State != palapi.Resubmitted || !j.Reason.IsZero())
 }
 
 func runQueue(b *base, args []string) int {
 	fs := b.flags("queue")
-	limit := fs.Int("limit", -1, "")
 	elements := fs.Bool("all", false, "")
 	mine := fs.Bool("mine", false, "")
-	states := fs.String("state", "", "")
 	if _, ok := b.parse(fs, args, 0); !ok {
 		return 1
-	}
-	f := queueFilter{states: listedStates}
-	if b.given("limit") && *limit < 0 {
-		return b.fail(fmt.Errorf("-limit %d is negative; 0 shows all", *limit))
-	}
-	if b.given("namespace") {
-		f.namespace = b.namespace
-	}
-	if err := f.only(*states); err != nil {
-		return b.fail(err)
 	}
 	s, err := b.ask()
 	if err != nil {
@@ -111,8 +64,9 @@ func runQueue(b *base, args []string) int {
 	if err != nil {
 		return b.fail(err)
 	}
-	jobs = slices.DeleteFunc(slices.Clone(jobs), func(j palapi.JobStatus) bool { return !f.shows(j) })
-	if len(jobs) == 0 && f.namespace != "" {
+	within := b.given("namespace") && b.namespace != "*"
+	jobs = slices.DeleteFunc(slices.Clone(jobs), func(j palapi.JobStatus) bool { return !queues(j) || within && j.Namespace != b.namespace })
+	if len(jobs) == 0 && within {
 		if err := b.noNamespace(s.nomad, b.namespace); err != nil {
 			return b.fail(err)
 		}
@@ -122,52 +76,30 @@ func runQueue(b *base, args []string) int {
 		return b.fail(err)
 	}
 	slices.SortStableFunc(jobs, byPosition)
-	shown := jobs[:b.shown(*limit, len(jobs))]
-	return s.close(b.show(shown, func() {
-		b.warn(s)
+	return s.close(b.show(jobs, func() {
+		if len(jobs) == 0 {
+			b.write(noneWaits(all))
+			return
+		}
 		rows := jobs
 		if !*elements {
 			rows = palapi.ByArray(jobs, all)
 		}
-		if len(jobs) == 0 {
-			b.write(noneWaits(*mine && cmp.Or(f.namespace, *states) == "", all))
-			return
-		}
-		printQueue(b, jobs, rows, rows[:b.shown(*limit, len(rows))], time.Now())
+		b.printJobs(rows, time.Now())
+		b.write("\n")
+		b.say(plain, queueSummary(jobs))
 		printTenants(b, tenants)
 	}))
 }
 
-// shown returns how many of n jobs to print. limit is the value of -limit; 0 means all jobs, and a
-// negative limit means the default, which is terminalRows on a terminal.
-func (b *base) shown(limit, n int) int {
-	if limit < 0 && b.io.terminal && !b.json {
-		limit = terminalRows
-	}
-	if limit <= 0 {
-		return n
-	}
-	return min(limit, n)
-}
-
 // noneWaits returns a sentence for a queue without matching jobs. The sentence summarizes the other
 // jobs.
-func noneWaits(onlyMine bool, all []palapi.JobStatus) string {
-	others := slices.DeleteFunc(slices.Clone(all), func(j palapi.JobStatus) bool { return !queueFilter{states: listedStates}.shows(j) })
-	switch {
-	case len(others) == 0:
+func noneWaits(all []palapi.JobStatus) string {
+	others := slices.DeleteFunc(slices.Clone(all), func(j palapi.JobStatus) bool { return !queues(j) })
+	if len(others) == 0 {
 		return "No job waits.\n"
-	case onlyMine:
-		return "None of your jobs waits. Other jobs: " + queueSummary(others) + "\n"
 	}
 	return "No job in the queue matches. Other jobs: " + queueSummary(others) + "\n"
-}
-
-// printQueue prints a table of the shown jobs, and a summary of all jobs.
-func printQueue(b *base, jobs, rows, shown []palapi.JobStatus, now time.Time) {
-	b.printJobs(shown, now)
-	b.write("\n")
-	b.say(plain, queueSummary(jobs)+more(len(rows)-len(shown)))
 }
 
 // jobColumn is a column of a table of jobs. If the terminal is too narrow for all columns, the
@@ -184,9 +116,7 @@ type jobColumn struct {
 func (b *base) jobColumns(jobs []palapi.JobStatus, now time.Time) []jobColumn {
 	some := func(f func(j palapi.JobStatus) bool) bool { return slices.ContainsFunc(jobs, f) }
 	runs := some(func(j palapi.JobStatus) bool { return j.Nodes > 0 })
-	expected, ends := some(func(j palapi.JobStatus) bool { return !j.StartTo.IsZero() }), some(func(j palapi.JobStatus) bool { return !j.EndTo.IsZero() })
-	// One column can have both times, because a job that is expected to start has no expected end.
-	both := b.io.terminal && expected && ends
+	expected := some(func(j palapi.JobStatus) bool { return !j.StartTo.IsZero() || !j.EndTo.IsZero() })
 	return []jobColumn{
 		{"#", some(func(j palapi.JobStatus) bool { return j.Position > 0 }), 0, func(j palapi.JobStatus) any { return unlessZero(j.Position) }},
 		{"Job", true, 0, func(j palapi.JobStatus) any { return j.Job }},
@@ -200,9 +130,7 @@ func (b *base) jobColumns(jobs []palapi.JobStatus, now time.Time) []jobColumn {
 		{"Class", true, 1, func(j palapi.JobStatus) any { return j.Class }},
 		{"Submitted", true, 3, func(j palapi.JobStatus) any { return palapi.Ago(j.Submitted, now) }},
 		{"Elapsed", runs, 0, func(j palapi.JobStatus) any { return elapsed(j.Started, now) }},
-		{"Expected start", expected && !both, 0, func(j palapi.JobStatus) any { return palapi.Soon(j.StartFrom, j.StartTo, now) }},
-		{"Expected end", ends && !both, 0, func(j palapi.JobStatus) any { return palapi.Soon(j.EndFrom, j.EndTo, now) }},
-		{"Expected", both, 0, func(j palapi.JobStatus) any { return startOrEnd(j, now) }},
+		{"Expected", expected, 0, func(j palapi.JobStatus) any { return startOrEnd(j, now) }},
 		{"Reason", true, 0, func(j palapi.JobStatus) any { return j.Reason.String() }},
 	}
 }
@@ -223,7 +151,7 @@ func (b *base) printJobs(jobs []palapi.JobStatus, now time.Time) {
 		columns = slices.DeleteFunc(columns, func(c jobColumn) bool { return c.spare == spare })
 		rows = table()
 	}
-	b.tableWithProse(rows)
+	b.table(rows)
 }
 
 // spareColumns is the number of columns of a table of jobs that can be left out.
@@ -267,13 +195,6 @@ func elapsed(started, now time.Time) string {
 // byPosition compares jobs by their position in the queue. Jobs without a position come last.
 func byPosition(a, b palapi.JobStatus) int {
 	return cmp.Compare(cmp.Or(a.Position, math.MaxInt), cmp.Or(b.Position, math.MaxInt))
-}
-
-func more(n int) string {
-	if n == 0 {
-		return ""
-	}
-	return " " + reason.Counted(n, "more is", "more are") + " not shown: see -limit."
 }
 
 // queueSummary counts the jobs that do not have the GPUs that they request, by kind: waiting,

@@ -96,8 +96,8 @@ func (q *quoting) quoted(text string) string {
 // separator separates the cells of a row; [row] escapes it in cells.
 const separator = "\x1f"
 
-// longestCell is the maximum length of a cell. longestProse is the maximum length of the last cell
-// of a row, which often is a sentence. Nomad does not limit the length of names.
+// longestCell is the maximum length of a cell, and longestProse of the last cell of a row, which
+// often is a sentence. Nomad does not limit the length of names.
 const (
 	longestCell  = 300
 	longestProse = 3000
@@ -115,11 +115,10 @@ func row(cells ...any) string {
 		if runes := []rune(text); len(runes) > most {
 			text = string(runes[:most-1]) + "…"
 		}
+		parts[i] = quoted(text, "")
 		if p, ok := c.(painted); ok && p.style != plain {
 			parts[i] = paint(p.style, text)
-			continue
 		}
-		parts[i] = quoted(text, "")
 	}
 	return strings.Join(parts, separator)
 }

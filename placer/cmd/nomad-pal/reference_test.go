@@ -8,10 +8,8 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -130,54 +128,4 @@ func helpOf(t *testing.T, name string) string {
 		t.Fatalf("%s -help exits with %d and prints %q", name, code, out.String())
 	}
 	return out.String()
-}
-
-// TestDocsCommands: the commands and flags in the docs and jobspecs exist.
-func TestDocsCommands(t *testing.T) {
-	help := map[string]string{}
-	for _, name := range names() {
-		help[name] = helpOf(t, name)
-	}
-	// A command may stand in a code span, behind a prompt, in an indented line,
-	// or in a jobspec's comment.
-	use := regexp.MustCompile("(?m)(?:`|\\$ |^    |^#  +)nomad-pal ([a-z]+)((?: [^`|\n#]*)?)")
-	used := 0
-	check := func(path string) {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, m := range use.FindAllStringSubmatch(string(text), -1) {
-			name := m[1]
-			if words := strings.Fields(m[2]); len(words) > 0 && help[name+" "+words[0]] != "" {
-				name += " " + words[0]
-			}
-			used++
-			if help[name] == "" {
-				t.Errorf("%s: there is no command nomad-pal %s", path, name)
-				continue
-			}
-			for _, f := range regexp.MustCompile(`(?:^| )(-[a-z][a-z-]*)`).FindAllStringSubmatch(m[2], -1) {
-				if f[1] != "-help" && !regexp.MustCompile(`(?m)(^|[\s,(])`+f[1]+`\b`).MatchString(help[name]) {
-					t.Errorf("%s: nomad-pal %s has no flag %s", path, name, f[1])
-				}
-			}
-		}
-	}
-	root := filepath.Join("..", "..", "..")
-	check(filepath.Join(root, "README.md"))
-	for _, dir := range []string{"docs", "jobspecs"} {
-		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, d fs.DirEntry, err error) error {
-			if err == nil && (strings.HasSuffix(path, ".md") || strings.HasSuffix(path, ".hcl")) && filepath.Base(path) != "nomad-pal.md" {
-				check(path)
-			}
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	if used < 50 {
-		t.Errorf("found only %d uses", used)
-	}
 }

@@ -110,7 +110,6 @@ type releases struct {
 	// released are the jobs that Nomad alone manages now. tied are those among them that keep
 	// constraints of the placer.
 	released, tied []string
-	told           bool // [releases.tell] has printed something
 }
 
 // run releases the jobs. Parameterized and periodic jobs have no members, so the placer is not
@@ -138,14 +137,6 @@ func (r *releases) run(state *cluster.State) error {
 	return errors.Join(errs...)
 }
 
-// countMembers returns how many members the job requests.
-func countMembers(job *api.Job) (n int) {
-	for _, g := range job.TaskGroups {
-		n += rewrite.Members(g)
-	}
-	return n
-}
-
 // carries reports whether the job has a gate or pins.
 func carries(job *api.Job) bool {
 	_, pinned := rewrite.Pinned(job)
@@ -163,10 +154,7 @@ func (r *releases) releaseNow(state *cluster.State, k cluster.JobKey) error {
 		}
 		_, err := r.client.Register(r.b.ctx, out, *job.JobModifyIndex)
 		if err == nil {
-			r.done(k, out, "Released")
-			if n := countMembers(out); n > 1 && rewrite.Gated(job) {
-				r.b.complain(fmt.Sprintf("Note: Nomad places the %d members of %s as they fit. To see what missing members wait for: %s", n, k, palapi.ExplainCommand(k.Namespace, k.ID)))
-			}
+			r.done(k, out)
 			return nil
 		}
 		if !errors.Is(err, nomad.ErrConflict) || tries == mostReleases {
@@ -201,8 +189,7 @@ func (r *releases) handOver() error {
 	case a.activity.Idle():
 		return noAgent{looked: oneLine(idleSentence(a.activity, time.Now())), next: withoutPlacer, refused: true}
 	}
-	for said, since := false, time.Now(); ; {
-		began := time.Now()
+	for said, told := false, false; ; {
 		jobs, err := a.Jobs()
 		if err == nil {
 			err = r.follow(a, jobs)
@@ -210,66 +197,56 @@ func (r *releases) handOver() error {
 		switch {
 		case b.ctx.Err() != nil:
 			return r.interrupted(a)
-		case err != nil && !said: // the agent restarts, or another one takes over
+		case err != nil && !told: // the agent restarts, or another one takes over
+			told = true
 			b.complain("Note: " + err.Error() + "\nTrying again. Ctrl-C ends this command.")
-		case err == nil && len(r.left) == 0:
+		case err != nil:
+		case len(r.left) == 0:
 			return nil
-		case err == nil:
+		default:
 			if stuck := r.stuck(jobs); stuck != nil {
 				return errors.Join(stuck, r.withdraw(a))
 			}
-			if time.Since(since) > soon {
-				r.tell(a, jobs)
+			if !said && !b.json {
+				b.printf("%s to release. Each waits until it fits, or until its deployment ends: see nomad-pal explain. Ctrl-C ends this command; jobs that still wait then stay in nomad-pal's queue.\n", counted(len(r.left), "job"))
 			}
+			said, told = true, false
 		}
-		if said = err != nil; !said {
-			pause(b.ctx, lookAgain(time.Since(began)))
-			continue
-		}
-		pause(b.ctx, 5*time.Second) // each search for an agent opens connections, whose number Nomad limits
-		if again, err := b.ask(); err == nil {
-			a = again
+		pause(b.ctx, time.Second)
+		if told {
+			pause(b.ctx, 4*time.Second) // each search for an agent opens connections, whose number Nomad limits
+			if again, err := b.ask(); err == nil {
+				a = again
+			}
 		}
 	}
 }
 
 const withoutPlacer = "Without an active agent, waiting gangs cannot be handed over whole. nomad-pal release -now takes the gates off at once: Nomad may then start some members of a gang, which hold their GPUs while they wait for room for the others."
 
-// follow notes which jobs have been handed over, and asks the agent to hand over further jobs: first
-// those that run, then those that wait, in the order of the queue.
+// follow notes which jobs have been handed over, and asks the agent to hand over further jobs.
 func (r *releases) follow(a *answers, jobs []palapi.JobStatus) error {
-	first := len(r.released) == 0 && len(r.asked) == 0
-	ours := map[cluster.JobKey]palapi.JobStatus{}
+	ours := map[cluster.JobKey]bool{}
 	for _, j := range jobs {
-		k := cluster.JobKey{Namespace: j.Namespace, ID: j.Job}
-		if !j.State.Ours() || !r.wants(k) {
-			continue
-		}
-		ours[k] = j
+		ours[keyOfStatus(j)] = j.State.Ours()
 	}
 	for _, k := range slices.Clone(r.left) {
-		if _, is := ours[k]; is {
+		if ours[k] {
 			continue
 		}
 		job, err := r.client.Job(r.b.ctx, k)
 		switch {
 		case err != nil:
 			return err
-		case job != nil && !carries(job):
-			r.done(k, job, "Released")
-		case job == nil || cluster.Ended(job):
-			r.done(k, job, "Ended before its release:")
+		case job == nil || cluster.Ended(job) || !carries(job):
+			r.done(k, job)
 		}
-	}
-	slices.SortStableFunc(r.left, func(x, y cluster.JobKey) int { return cmp.Compare(turn(ours[x]), turn(ours[y])) })
-	if first {
-		r.begin(ours)
 	}
 	for _, k := range r.left {
 		if r.asked[k] || r.refused[k] != nil || len(r.asked) >= mostAsked {
 			continue
 		}
-		_, err := a.order(r.b.ctx, k, "release", palapi.ControlRequest{})
+		err := a.order(r.b.ctx, k, "release", palapi.ControlRequest{}, nil)
 		switch {
 		case lacksAgent(err) || r.b.ctx.Err() != nil:
 			return err
@@ -282,66 +259,16 @@ func (r *releases) follow(a *answers, jobs []palapi.JobStatus) error {
 	return nil
 }
 
-// turn sorts jobs: those that run come first, those that wait outside the queue last.
-func turn(j palapi.JobStatus) int {
-	if slices.Contains(runStates, j.State) {
-		return -1
-	}
-	return cmp.Or(j.Position, 1<<31)
-}
-
-// begin prints what the command waits for.
-func (r *releases) begin(ours map[cluster.JobKey]palapi.JobStatus) {
-	waits := slices.DeleteFunc(slices.Clone(r.left), func(k cluster.JobKey) bool { return turn(ours[k]) < 0 })
-	if r.b.json || len(waits) == 0 {
-		return
-	}
-	next := ours[waits[0]]
-	start := ""
-	if !next.StartTo.IsZero() {
-		start = "; expected start " + palapi.Soon(next.StartFrom, next.StartTo, time.Now())
-	}
-	r.b.printf("Of %s to release, %s. The next is %s: %s%s\n", counted(len(r.left), "job"), reason.Counted(len(waits), "waits until it fits", "wait until they fit"), waits[0].String(), next.Reason.String(), start)
-	r.b.printf("Ctrl-C ends this command; jobs that still wait then stay in nomad-pal's queue.\n")
-}
-
-// soon is the time within which the agent hands over a running job, unless the job waits for its
-// deployment.
-const soon = 3 * time.Second
-
-// tell prints, once, what happens to the running jobs that the agent does not hand over yet.
-func (r *releases) tell(a *answers, jobs []palapi.JobStatus) {
-	if r.told || r.b.json {
-		return
-	}
-	for _, j := range jobs {
-		k := cluster.JobKey{Namespace: j.Namespace, ID: j.Job}
-		if !r.asked[k] || turn(j) >= 0 {
-			continue
-		}
-		if e, err := a.Explain(k); err == nil {
-			r.told = true
-			r.b.printf("Not handed over yet: %s\n", e.Headline(time.Now()))
-		}
-	}
-}
-
-// done notes that the job needs no release any more.
-func (r *releases) done(k cluster.JobKey, job *api.Job, how string) {
+// done notes that the job needs no release any more. job is nil if it was purged.
+func (r *releases) done(k cluster.JobKey, job *api.Job) {
 	r.left = slices.DeleteFunc(r.left, func(o cluster.JobKey) bool { return o == k })
 	delete(r.asked, k)
-	if how == "Released" {
-		r.released = append(r.released, k.String())
-		if rewrite.Tied(job) {
-			r.tied = append(r.tied, k.String())
-		}
-	}
-	left := ""
-	if n := len(r.left); n > 0 {
-		left = fmt.Sprintf(" (%d left)", n)
+	r.released = append(r.released, k.String())
+	if job != nil && rewrite.Tied(job) {
+		r.tied = append(r.tied, k.String())
 	}
 	if !r.b.json {
-		r.b.printf("%s %s%s\n", how, k.String(), left)
+		r.b.printf("Released %s\n", k.String())
 	}
 }
 
@@ -349,7 +276,7 @@ func (r *releases) done(k cluster.JobKey, job *api.Job, how string) {
 func (r *releases) stuck(jobs []palapi.JobStatus) error {
 	why := map[cluster.JobKey]string{}
 	for _, j := range jobs {
-		k := cluster.JobKey{Namespace: j.Namespace, ID: j.Job}
+		k := keyOfStatus(j)
 		switch {
 		case r.refused[k] != nil:
 			why[k] = r.refused[k].Error()
@@ -391,10 +318,10 @@ func (r *releases) withdraw(a *answers) error {
 			continue
 		}
 		if job, err := r.client.Job(ctx, k); err == nil && job != nil && !carries(job) {
-			r.done(k, job, "Released")
+			r.done(k, job)
 			continue
 		}
-		if _, err := a.order(ctx, k, "keep", palapi.ControlRequest{}); err != nil && !errors.Is(err, nomad.ErrNoJob) {
+		if err := a.order(ctx, k, "keep", palapi.ControlRequest{}, nil); err != nil && !errors.Is(err, nomad.ErrNoJob) {
 			return err
 		}
 		delete(r.asked, k)

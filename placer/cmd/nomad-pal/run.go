@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,7 +19,6 @@ import (
 	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
@@ -94,7 +92,7 @@ func runRun(b *base, args []string) int {
 	}
 	job, runs := asUpdate(b, client, gated)
 	if *output {
-		return printJob(b, job)
+		return b.printJSON(map[string]*api.Job{"Job": job})
 	}
 	for _, w := range warnings(gated) {
 		b.complain("Warning: " + w)
@@ -109,9 +107,9 @@ func runRun(b *base, args []string) int {
 	}
 	warnUnlimited(b, client, gated)
 	if *detach || !rewrite.AsksGPUs(job) || cluster.Template(job) {
-		return detached(b, client, job, runs, resp)
+		return detached(b, job, runs, resp)
 	}
-	return watch(b, client, job, resp)
+	return watch(b, job, resp)
 }
 
 // asUpdate returns the job as run registers it, and whether members of the job run. If Nomad owns
@@ -156,14 +154,18 @@ func asUpdate(b *base, client *nomad.Client, gated *api.Job) (job *api.Job, runs
 
 // detached prints the result of a registration. detached warns if no agent answers, or if, according
 // to the agent, the job can never start as it is written, or is held: a hold outlives the job's end.
-func detached(b *base, client *nomad.Client, job *api.Job, runs bool, resp *api.JobRegisterResponse) int {
-	code, idle := registered(b, client, job, resp)
+func detached(b *base, job *api.Job, runs bool, resp *api.JobRegisterResponse) int {
+	code := registered(b, job, resp)
 	if !rewrite.Gated(job) || cluster.Template(job) {
 		return code
 	}
 	a, err := b.ask()
-	if lacksAgent(err) && !idle {
+	idle := err == nil && a.activity.Idle()
+	switch { // the job is registered, so a warning does not change the exit code
+	case lacksAgent(err):
 		b.complain("Warning: " + oneLine(err.Error()) + "; the job waits until an agent is active.")
+	case idle:
+		b.complain("Warning: " + oneLine(idleSentence(a.activity, time.Now())))
 	}
 	if runs && (idle || err != nil) {
 		b.complain("Warning: members of the job run, and Nomad replaces none of them until an agent is active.")
@@ -179,14 +181,14 @@ func detached(b *base, client *nomad.Client, job *api.Job, runs bool, resp *api.
 
 // watch prints what happens to a registered job, as an agent reports it. If no agent answers, watch
 // prints this fact, and the result of the registration.
-func watch(b *base, client *nomad.Client, job *api.Job, resp *api.JobRegisterResponse) int {
+func watch(b *base, job *api.Job, resp *api.JobRegisterResponse) int {
 	k := cluster.KeyOf(job)
 	a, err := b.ask()
 	if b.ctx.Err() != nil {
 		return interruptedAfterRun(b, k)
 	}
 	if lacksAgent(err) {
-		code, _ := registered(b, client, job, resp)
+		code := registered(b, job, resp)
 		b.complain("Note: cannot find out where the job is placed or what the job waits for: " + err.Error())
 		if rewrite.Gated(job) {
 			code = cmp.Or(code, exitNoPlacer)
@@ -199,21 +201,8 @@ func watch(b *base, client *nomad.Client, job *api.Job, resp *api.JobRegisterRes
 	return watchJob(b, a, k)
 }
 
-// printJob prints the JSON of the job that run would send to Nomad.
-func printJob(b *base, job *api.Job) int {
-	return b.printJSON(map[string]*api.Job{"Job": job})
-}
-
-var enforced = regexp.MustCompile(`\((` + api.RegisterEnforceIndexErrPrefix + `[^)]*)\)`)
-
-// notRegistered prints why Nomad refused the job. If the modify index is outdated, notRegistered
-// prints only Nomad's own message.
+// notRegistered prints why Nomad refused the job.
 func notRegistered(b *base, client *nomad.Client, job *api.Job, err error) int {
-	if m := enforced.FindStringSubmatch(err.Error()); m != nil {
-		code := b.fail(errors.New(m[1]))
-		fmt.Fprintln(b.io.err, "Job not updated. To see its modify index: nomad-pal plan, or nomad job inspect")
-		return code
-	}
 	if none := b.noNamespace(client, *job.Namespace); none != nil {
 		err = none
 	} else if why, ok := nomad.Invalid(err); ok {
@@ -265,62 +254,18 @@ type registration struct {
 	Evaluation string `json:"evaluation"`
 }
 
-// registered prints the result of a registration. idle reports whether the job waits, and no placer
-// is active; registered says so.
-func registered(b *base, client *nomad.Client, job *api.Job, resp *api.JobRegisterResponse) (code int, idle bool) {
-	v := registration{*job.ID, *job.Namespace, rewrite.Gated(job), resp.EvalID}
-	activity, err := heartbeat.ReadActivity(b.ctx, client, time.Now())
-	if err != nil {
-		activity.Unknown = err.Error()
-	}
-	if b.json {
-		code = b.printJSON(v)
-	} else {
-		b.printf("Job %q registered%s\n", *job.ID, whatNext(b, job))
+// registered prints the result of a registration.
+func registered(b *base, job *api.Job, resp *api.JobRegisterResponse) int {
+	return b.show(registration{*job.ID, *job.Namespace, rewrite.Gated(job), resp.EvalID}, func() {
+		waits := map[bool]string{true: ", waiting for nomad-pal"}[rewrite.Gated(job) && !cluster.Template(job)]
+		b.printf("Job %q registered%s: see %s\n", *job.ID, waits, palapi.ExplainCommand(*job.Namespace, *job.ID))
 		if cluster.Template(job) {
 			b.printf("To start a run: %s\n", palapi.StartRun(job))
 		}
 		if resp.Warnings != "" {
 			b.printf("Nomad warns: %s\n", strings.Join(strings.Fields(resp.Warnings), " "))
 		}
-	}
-	if idle = rewrite.Gated(job) && activity.Idle(); idle { // the job is registered, so a warning does not change the exit code
-		fmt.Fprintln(b.io.err, oneLine(idleSentence(activity, time.Now())))
-	}
-	return code, idle
-}
-
-// whatNext says what happens to a job that was registered.
-func whatNext(b *base, job *api.Job) string {
-	_, pinned := rewrite.Pinned(job)
-	see := palapi.ExplainCommand(*job.Namespace, *job.ID)
-	switch {
-	case cluster.Template(job):
-		if children, known := servesChildren(b, job); known {
-			return ": " + request.TemplateReason(job, children).String()
-		}
-		return ""
-	case request.Paused(job):
-		return " with no members: " + request.NoMembers
-	case rewrite.Gated(job):
-		return ", waiting for nomad-pal: see " + see
-	case pinned:
-		return ": Nomad updates the running service, see " + see
-	case request.NeverGated(job) == nil: // see asUpdate
-		return ": the job already runs, and Nomad alone manages it, see " + see
-	}
-	return ""
-}
-
-// servesChildren reports whether the agent can place the runs of a parameterized or periodic job.
-// known is false if no agent answers.
-func servesChildren(b *base, job *api.Job) (children, known bool) {
-	a, err := b.ask()
-	if err != nil {
-		return false, false
-	}
-	e, err := a.Plan(job)
-	return err == nil && e.State != palapi.Rejected, err == nil
+	})
 }
 
 // interruptedAfterRun tells that the job is registered, and returns the exit code.
@@ -343,7 +288,7 @@ func watchJob(b *base, a *answers, k cluster.JobKey) int {
 	case err != nil:
 		return b.fail(err)
 	}
-	code := b.show(e, func() { printExplanation(b, e, func() { printAddresses(b, a, e) }) })
+	code := b.show(e, func() { printExplanation(b, e) })
 	return cmp.Or(code, map[bool]int{true: 2}[refusedToStart(e)])
 }
 

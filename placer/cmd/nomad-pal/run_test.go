@@ -5,7 +5,6 @@ package main
 
 import (
 	"bytes"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -49,34 +48,6 @@ func TestRunOfInvalid(t *testing.T) {
 // limitedText is a jobspec with a time limit.
 func limitedText() string {
 	return strings.Replace(jobText("default", "limited", 1), "group \"g\" {", "group \"g\" {\n    max_run_duration = \"6h\"", 1)
-}
-
-// plan and validate warn if a server of the region would drop the job's time limit.
-func TestPlanWithoutTimeLimit(t *testing.T) {
-	c := newCluster(t)
-	c.agent("", "http {\n  bind_port = 0\n}\n")
-	for build, warns := range map[string]bool{"1.11.3": true, "2.0.2+ent": true, "2.0.3-rc.1": false, "2.0.5": false, "": false} {
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			switch {
-			case r.URL.Path == "/v1/agent/members" && build != "":
-				fmt.Fprintf(w, `{"ServerRegion": "eu", "Members": [{"Status": "alive", "Tags": {"region": "eu", "build": %q}}, {"Status": "left", "Tags": {"region": "eu", "build": "1.8.0"}},
-					{"Status": "alive", "Tags": {"region": "us", "build": "1.8.0"}}, {"Status": "alive", "Tags": {"region": "eu", "build": "2.0.5"}}]}`, build)
-			case r.URL.Path == "/v1/validate/job":
-				fmt.Fprint(w, `{}`)
-			default:
-				c.nomad.ServeHTTP(w, r)
-			}
-		}))
-		for command, done := range map[string]string{"validate": "successful", "plan": "Job modify index"} {
-			for spec, warns := range map[string]bool{limitedText(): warns, jobText("default", "free", 1): false} {
-				_, out, said := c.reads(spec, command, "-address="+server.URL, "-")
-				if strings.Contains(out+said, "Warning: this Nomad ignores max_run_duration") != warns || !strings.Contains(out, done) {
-					t.Errorf("%s on Nomad %q: %s%s", command, build, out, said)
-				}
-			}
-		}
-		server.Close()
-	}
 }
 
 // Nomad before 2.0.3 drops a job's time limit without an error. The author learns that, and how to

@@ -5,7 +5,6 @@ package main
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 	palapi "github.com/nomad-pal/nomad-pal/placer/api"
-	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 // others prepares a message of a node or driver for the end of a sentence.
@@ -51,31 +49,11 @@ func gpuSentence(g palapi.GPU) string {
 	return fmt.Sprintf("%s is unavailable: %s.", text, g.Unavailable)
 }
 
-// changesSentence lists the changes to the job that plan or explain tries, or returns "" if there
-// are none.
-func changesSentence(c query.Changes) string {
-	if len(c) == 0 {
-		return ""
-	}
-	var parts []string
-	for _, k := range slices.Sorted(maps.Keys(c)) {
-		switch value := c[k]; {
-		case value == "":
-			parts = append(parts, "no "+k)
-		case k == "without":
-			parts = append(parts, "no constraint on "+value)
-		default:
-			parts = append(parts, k+" = "+value)
-		}
-	}
-	return "With " + strings.Join(parts, " and ") + ": "
-}
-
 // isJobFile reports whether an argument of explain is a jobspec and not a name. In practice, no job
 // has a name that looks like a file name.
 func isJobFile(name string) bool {
 	ends, begins := []string{".hcl", ".nomad", ".json"}, []string{"/", "./", "../"}
-	return name == "-" || isURL(name) ||
+	return name == "-" ||
 		slices.ContainsFunc(ends, func(end string) bool { return strings.HasSuffix(name, end) }) ||
 		slices.ContainsFunc(begins, func(begin string) bool { return strings.HasPrefix(name, begin) })
 }

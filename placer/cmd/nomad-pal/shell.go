@@ -39,7 +39,7 @@ Shell Options:
   -gpus=<n>                GPUs, all on one node. Default: 1.
   -time=<duration>         The time limit, as in 90m, 2d or 1-12:00:00. Default: 2h.
   -image=<image>           A docker image; it needs sh, sleep and date. Default: no container.
-  -job=<name>              The job's name. Default: shell-<user>-<random>.
+  -job=<name>              The name of the session's job, which must be new. Default: shell-<user>-<random>.
   -var=<name>=<value>      cpu (MHz, 1000), memory (MB, 4096), node_pool, or meta, as in
                            'meta={pal_class="A"}'. May be given several times.
 `, examples(
@@ -54,12 +54,18 @@ const (
 	// for sessionGrace: see shell.nomad.hcl.
 	sessionBeat  = 10 * time.Second
 	sessionGrace = time.Minute
+	// commandScript starts the session's command, with the terminal type in $1. The drivers raw_exec
+	// and exec hide no GPUs, so CUDA_VISIBLE_DEVICES limits the command to the session's.
+	commandScript = `export TERM="$1" CUDA_VISIBLE_DEVICES="${CUDA_VISIBLE_DEVICES-$NVIDIA_VISIBLE_DEVICES}"; shift; exec "$@"`
+	// anyShell is the command of a session without one.
+	anyShell = "command -v bash > /dev/null && exec bash; exec sh"
+	// beatScript tells the job's script that the session is alive.
+	beatScript = `date +%s > "$NOMAD_TASK_DIR/heartbeat"`
 )
 
 // shellJob is what a session asks for. The other values are variables of its jobspec.
 type shellJob struct {
 	job, image, driver string
-	limit              time.Duration
 	jobFlags
 }
 
@@ -75,41 +81,36 @@ func runShell(b *base, args []string) int {
 		return 1
 	}
 	if len(command) == 0 {
-		command = []string{"/bin/sh", "-c", "command -v bash > /dev/null && exec bash; exec sh"}
+		command = []string{"/bin/sh", "-c", anyShell}
 	}
-	var err error
-	if v.limit, err = rewrite.ParseSpan(*limit); err != nil || v.limit < time.Second || *gpus == 0 {
+	span, err := rewrite.ParseSpan(*limit)
+	if err != nil || span < time.Second || *gpus == 0 {
 		return b.fail(fmt.Errorf("-time %s -gpus %d: %w", *limit, *gpus, cmp.Or(err, errors.New("a session lasts at least a second, and has at least one GPU"))))
 	}
-	v.vars = append(v.vars, fmt.Sprintf("gpus=%d", *gpus), fmt.Sprintf("seconds=%.0f", v.limit.Seconds()))
-	var stop context.CancelFunc
-	b.ctx, stop = signal.NotifyContext(b.ctx, syscall.SIGHUP) // a closed terminal also ends the session
+	v.vars = append(v.vars, fmt.Sprintf("gpus=%d", *gpus), fmt.Sprintf("seconds=%.0f", span.Seconds()))
+	ctx, stop := signal.NotifyContext(b.ctx, syscall.SIGHUP) // a closed terminal also ends the session
 	defer stop()
-	return shell(b, v, command)
-}
-
-// shell submits the session's job, and runs the command in it.
-func shell(b *base, v shellJob, command []string) int {
-	client, err := b.client()
-	if err != nil {
-		return b.fail(err)
-	}
+	b.ctx = ctx
 	a, err := b.ask() // fails early, before a job is submitted
 	if err != nil {
 		return b.fail(err)
 	}
 	if a.activity.Idle() {
-		b.complain(idleSentence(a.activity, time.Now()))
-		return exitNoPlacer
+		return a.close(0)
 	}
-	nodes, _, err := client.API().Nodes().List((&api.QueryOptions{}).WithContext(b.ctx))
+	return shell(b, a, v, command)
+}
+
+// shell submits the session's job, and runs the command in it.
+func shell(b *base, a *answers, v shellJob, command []string) int {
 	v.driver = "exec"
+	nodes, _, err := a.nomad.API().Nodes().List((&api.QueryOptions{}).WithContext(b.ctx))
 	if err == nil && slices.ContainsFunc(nodes, func(n *api.NodeListStub) bool { return firstHealthy(n.Drivers, "raw_exec") != "" }) {
 		v.driver = "raw_exec"
 	}
 	job, err := v.parse(b.namespace)
 	if err == nil {
-		err = sayUser(b, client, job)
+		err = sayUser(b, a.nomad, job)
 	}
 	if err != nil {
 		return b.fail(err)
@@ -119,21 +120,41 @@ func shell(b *base, v shellJob, command []string) int {
 		b.fail(err)
 		return 2
 	}
-	once := &api.RegisterOptions{EnforceIndex: true} // replaces an ended job of this name, but none that runs or waits
-	if was, err := client.Job(b.ctx, cluster.KeyOf(job)); err == nil && was != nil && cluster.Ended(was) {
-		once.ModifyIndex = *was.JobModifyIndex
+	if _, err := register(b, a.nomad, gated, &api.RegisterOptions{EnforceIndex: true}); err != nil {
+		return notRegistered(b, a.nomad, job, err) // without an answer, the job may run; it ends without heartbeats
 	}
-	if _, err := register(b, client, gated, once); err != nil {
-		return notRegistered(b, client, job, err) // without an answer, the job may run; it ends without heartbeats
-	}
+	k := cluster.KeyOf(job)
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(b.ctx), 20*time.Second)
 		defer cancel()
-		if err := client.Deregister(ctx, cluster.KeyOf(job), false); err != nil {
+		if err := a.nomad.Deregister(ctx, k, false); err != nil {
 			b.complain(fmt.Sprintf("Job %q could not be stopped; it ends by itself: %v", v.job, err))
 		}
 	}()
-	return attend(b, a, v, cluster.KeyOf(job), command)
+	told := *b
+	told.io.out = b.io.err // standard output is reserved for the command
+	e, _, err := told.awaitStart(a, k)
+	switch {
+	case b.ctx.Err() != nil:
+		b.complain(fmt.Sprintf("Interrupted: job %q is stopped.", k.ID))
+		return exitInterrupted
+	case err != nil:
+		return b.fail(err)
+	case refusedToStart(e) || len(e.Allocations) == 0:
+		told.say(plain, e.Headline(time.Now()))
+		return 2
+	}
+	on := e.Allocations[0]
+	told.say(plain, fmt.Sprintf("Job %q runs on node %s with %s.", k.ID, on.Node, firstOf(on.GPUs)))
+	code, err := session(b, &api.Allocation{ID: on.ID, Namespace: k.Namespace}, command)
+	switch {
+	case b.ctx.Err() != nil:
+		return exitInterrupted
+	case err != nil:
+		b.complain("Error: the session was cut off: " + nomad.Denied(err, nomad.ExecAlloc).Error())
+		return exitBroken
+	}
+	return code
 }
 
 func (v shellJob) parse(namespace string) (*api.Job, error) {
@@ -155,96 +176,49 @@ func (v shellJob) parse(namespace string) (*api.Job, error) {
 	return job, nil
 }
 
-// attend waits until the session's job runs, and then runs the command in it.
-func attend(b *base, a *answers, v shellJob, k cluster.JobKey, command []string) int {
-	told := *b
-	told.io.out = b.io.err // standard output is reserved for the command
-	e, _, err := told.awaitStart(a, k)
-	switch {
-	case b.ctx.Err() != nil:
-		b.complain(fmt.Sprintf("Interrupted: job %q is stopped.", k.ID))
-		return exitInterrupted
-	case err != nil:
-		return b.fail(err)
-	case refusedToStart(e) || len(e.Allocations) == 0:
-		told.say(plain, e.Headline(time.Now()))
-		return 2
-	}
-	client, err := b.nodeAPI()
+// session runs a command in the session's task, and returns its exit code. If this process has a
+// terminal, so has the command. Meanwhile, session sends heartbeats to the job. It ends if the job
+// has got none for so long that it ends.
+func session(b *base, alloc *api.Allocation, command []string) (int, error) {
+	client, err := api.NewClient(b.config()) // without a deadline, because sessions can stay open for long
 	if err != nil {
-		return b.fail(err)
+		return 0, err
 	}
-	in := &session{Client: client, alloc: &api.Allocation{ID: e.Allocations[0].ID, Namespace: k.Namespace}}
-	told.say(plain, fmt.Sprintf("Job %q runs on node %s with %s. It ends with this session, at the latest %s.", k.ID, e.Allocations[0].Node, firstOf(e.Allocations[0].GPUs), clock(time.Now().Add(v.limit))))
-	code, err := in.run(b, command)
-	switch {
-	case b.ctx.Err() != nil:
-		return exitInterrupted
-	case err != nil:
-		b.complain("Error: the session was cut off: " + nomad.Denied(err, nomad.ExecAlloc).Error())
-		return exitBroken
-	case code > 128:
-		b.complain(fmt.Sprintf("The command was killed. A session ends at its time limit of %s, or when job %q or its node stops.", v.limit, k.ID))
+	exec := func(ctx context.Context, command []string, in io.Reader, out, err io.Writer, sizes <-chan api.TerminalSize) (int, error) {
+		return client.Allocations().Exec(ctx, alloc, "shell", sizes != nil, command, in, out, err, sizes, &api.QueryOptions{Namespace: alloc.Namespace})
 	}
-	return code
-}
-
-// commandScript starts the session's command, with the terminal type in $1. The drivers raw_exec
-// and exec hide no GPUs, so CUDA_VISIBLE_DEVICES limits the command to the session's.
-const commandScript = `export TERM="$1" CUDA_VISIBLE_DEVICES="${CUDA_VISIBLE_DEVICES-$NVIDIA_VISIBLE_DEVICES}"; shift; exec "$@"`
-
-// session is a job that holds a session's GPUs.
-type session struct {
-	*api.Client
-	alloc *api.Allocation
-}
-
-// run runs the command and returns its exit code. If this process has a terminal, so has the
-// command.
-func (s *session) run(b *base, command []string) (int, error) {
 	ctx, cancel := context.WithCancel(b.ctx)
 	defer cancel()
-	go s.beat(ctx, cancel)
+	go func() {
+		for heard := time.Now(); ctx.Err() == nil; pause(ctx, sessionBeat) {
+			once, done := context.WithTimeout(ctx, sessionBeat)
+			code, err := exec(once, []string{"/bin/sh", "-c", beatScript}, strings.NewReader(""), io.Discard, io.Discard, nil)
+			done()
+			if err == nil && code == 0 {
+				heard = time.Now()
+			} else if time.Since(heard) > sessionGrace {
+				cancel()
+			}
+		}
+	}()
 	command = append([]string{"/bin/sh", "-c", commandScript, "sh", cmp.Or(os.Getenv("TERM"), "dumb")}, command...)
 	in, out := terminalOf(b.io.in), terminalOf(b.raw())
 	if in == nil || out == nil {
-		return s.exec(ctx, command, b.io.in, b.raw(), b.rawErr(), nil)
+		return exec(ctx, command, b.io.in, b.raw(), b.rawErr(), nil)
 	}
 	was, err := term.MakeRaw(int(in.Fd()))
 	if err != nil {
 		return 0, fmt.Errorf("making the terminal raw: %w", err)
 	}
 	defer func() { _ = term.Restore(int(in.Fd()), was) }() // the terminal may already be closed
-	sizes := make(chan api.TerminalSize)
+	sizes := make(chan api.TerminalSize, 1)
 	go func() {
 		for ; ctx.Err() == nil; pause(ctx, time.Second) {
-			if width, height, err := term.GetSize(int(out.Fd())); err == nil {
-				select {
-				case sizes <- api.TerminalSize{Width: width, Height: height}:
-				case <-ctx.Done():
-				}
+			width, height, err := term.GetSize(int(out.Fd()))
+			if err == nil && len(sizes) == 0 {
+				sizes <- api.TerminalSize{Width: width, Height: height}
 			}
 		}
 	}()
-	return s.exec(ctx, command, in, out, out, sizes)
-}
-
-// exec runs a command in the session's task. If sizes is not nil, the command gets a terminal.
-func (s *session) exec(ctx context.Context, command []string, in io.Reader, out, err io.Writer, sizes <-chan api.TerminalSize) (int, error) {
-	return s.Allocations().Exec(ctx, s.alloc, "shell", sizes != nil, command, in, out, err, sizes, &api.QueryOptions{Namespace: s.alloc.Namespace})
-}
-
-// beat sends heartbeats to the session's job until ctx ends. It ends the session if the job has got
-// none for so long that it ends.
-func (s *session) beat(ctx context.Context, end context.CancelFunc) {
-	for heard := time.Now(); ctx.Err() == nil; pause(ctx, sessionBeat) {
-		once, cancel := context.WithTimeout(ctx, sessionBeat)
-		code, err := s.exec(once, []string{"/bin/sh", "-c", `date +%s > "$NOMAD_TASK_DIR/heartbeat"`}, strings.NewReader(""), io.Discard, io.Discard, nil)
-		cancel()
-		if err == nil && code == 0 {
-			heard = time.Now()
-		} else if time.Since(heard) > sessionGrace {
-			end()
-		}
-	}
+	return exec(ctx, command, in, out, out, sizes)
 }

@@ -65,7 +65,7 @@ func (b *base) pastRuns(since string) ([]palapi.Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	runs, err := s.allRuns(q, 0)
+	runs, err := s.runs(q, 0)
 	if err != nil {
 		return nil, fmt.Errorf("reading the agent's history: %w", err)
 	}

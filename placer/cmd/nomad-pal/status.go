@@ -14,8 +14,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	palapi "github.com/nomad-pal/nomad-pal/placer/api"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
-	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 var helpStatus = help("status [options]", `
@@ -44,10 +42,7 @@ type overview struct {
 	gpuCounts
 	// Windows counts, for each active window, the GPUs that the window reserves. A key is the
 	// window's name with its end.
-	Windows map[string]int `json:"windows,omitempty"`
-	// Profile is the version of the profile in force; 0 if there is none, or if the token cannot
-	// read it.
-	Profile  int             `json:"profile_version,omitempty"`
+	Windows  map[string]int  `json:"windows,omitempty"`
 	Warnings []string        `json:"warnings,omitempty"` // warnings for operators; other users do not see them
 	Placer   palapi.Activity `json:"placer"`             // whether a placer is active
 	// Tenants are the tenants whose namespaces have jobs or have used GPUs, and are visible to the
@@ -57,9 +52,8 @@ type overview struct {
 	// if the agent keeps no history.
 	Speed *palapi.Speed `json:"speed,omitempty"`
 	// Jobs are the jobs with GPUs that have not ended; queued jobs come first.
-	Jobs    []palapi.JobStatus `json:"jobs"`
-	unknown string             // why the profile is unknown; "" if it is known
-	all     []palapi.JobStatus // Jobs, and the jobs that the options filter out
+	Jobs []palapi.JobStatus `json:"jobs"`
+	all  []palapi.JobStatus // Jobs, and the jobs that the options filter out
 }
 
 // gpuCounts counts GPUs by state. Each GPU counts once. Unhealthy and quarantined GPUs do not count
@@ -149,14 +143,6 @@ func runStatus(b *base, args []string) int {
 	if err == nil {
 		o.Tenants, err = s.Tenants()
 	}
-	if err == nil {
-		switch o.Profile, err = s.Profile(); {
-		case nomad.Refused(err):
-			o.unknown, err = `the token cannot read the variables "nomad-pal/profile/*"`, nil
-		case store.Unreadable(err):
-			o.unknown, err = "the stored profile is damaged; the active agent stores it again at its next full read of Nomad, within 5 minutes", nil
-		}
-	}
 	if err != nil {
 		return b.fail(err)
 	}
@@ -195,14 +181,7 @@ func speedSentence(s palapi.Speed) string {
 }
 
 func printStatus(b *base, o overview, elements bool) {
-	profile := "none: nothing is measured yet"
-	switch {
-	case o.unknown != "":
-		profile = "not known: " + o.unknown
-	case o.Profile > 0:
-		profile = fmt.Sprintf("version %d", o.Profile)
-	}
-	rows := []string{row("GPUs", fmt.Sprintf("%d: %s", o.GPUs, o.gpuCounts)), row("Profile", profile), row("Agent", workSentence(o.Placer, time.Now()))}
+	rows := []string{row("GPUs", fmt.Sprintf("%d: %s", o.GPUs, o.gpuCounts)), row("Agent", workSentence(o.Placer, time.Now()))}
 	for _, w := range slices.Sorted(maps.Keys(o.Windows)) {
 		rows = append(rows, row("Window", w+": "+pal.CountGPUs(o.Windows[w])))
 	}

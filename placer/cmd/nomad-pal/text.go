@@ -8,20 +8,18 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/term"
-	"golang.org/x/text/width"
 )
 
-// Layout of text. On a terminal, tables are at most as wide as the terminal, sentences have at most
-// 80 columns, and some words are coloured. Other output has no colours and no wrapped lines, so that
+// Layout of text. On a terminal, sentences have at most 80 columns, the last column of a table is
+// wrapped, and some words are coloured. Other output has no colours and no wrapped lines, so that
 // grep and scripts match whole lines.
 
 // columns is the width of a terminal that reports none. It is also the maximum width of sentences,
 // because people cannot read longer lines easily, and the minimum width for which tables are laid
-// out, because narrower columns break most words.
+// out.
 const columns = 80
 
 // terminalWidth returns the number of columns of the terminal; 0 if the output is no terminal.
@@ -105,46 +103,19 @@ func escaped(text string, colored bool) string {
 	return text
 }
 
-// textWidth returns how many columns text occupies. Some characters occupy two columns, such as
-// Chinese ones, and some occupy none, such as combining accents.
+// textWidth returns how many columns text occupies, if each character occupies one.
 func textWidth(text string) int {
-	n := 0
+	n := utf8.RuneCountInString(text)
 	for _, r := range text {
-		n += runeWidth(r)
+		if strings.ContainsRune(styles, r) {
+			n--
+		}
 	}
 	return n
 }
 
-func runeWidth(r rune) int {
-	switch {
-	case r < utf8.RuneSelf:
-		return 1
-	case strings.ContainsRune(styles, r), unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf):
-		return 0
-	}
-	switch width.LookupRune(r).Kind() {
-	case width.EastAsianWide, width.EastAsianFullwidth:
-		return 2
-	}
-	return 1
-}
-
-// cut divides a word that is wider than width. The first part is at most width columns wide. If not
-// even one character is that narrow, the first part has one character.
-func cut(word string, width int) (first, rest string) {
-	for at, r := range word {
-		w := runeWidth(r)
-		width -= w
-		if width < 0 && w > 0 && at > 0 {
-			return word[:at], word[at:]
-		}
-	}
-	return word, ""
-}
-
-// wrapped breaks text into lines of at most width columns, between words if possible. A word that is
-// longer than a line is broken after a slash, hyphen or underscore if possible, because names of
-// jobs consist of such parts. A width of 0 means no limit.
+// wrapped breaks text between words into lines of at most width columns, if no word is longer. A
+// width of 0 means no limit.
 func wrapped(text string, width int) []string {
 	if width <= 0 || textWidth(text) <= width {
 		return []string{text}
@@ -152,28 +123,13 @@ func wrapped(text string, width int) []string {
 	var lines []string
 	line := ""
 	for _, word := range strings.Fields(text) {
-		for textWidth(word) > width { // too long for any line
-			if line != "" {
-				lines, line = append(lines, line), ""
-			}
-			first, rest := cut(word, width)
-			if at := 1 + strings.LastIndexAny(first, "/-_"); at > 0 {
-				first, rest = word[:at], word[at:]
-			}
-			lines, word = append(lines, first), rest
+		if line != "" && textWidth(line)+1+textWidth(word) > width {
+			lines, line = append(lines, line), ""
 		}
-		switch {
-		case word == "": // its last character was wider than a line
-		case line == "":
-			line = word
-		case textWidth(line)+1+textWidth(word) <= width:
-			line += " " + word
-		default:
-			lines, line = append(lines, line), word
+		if line != "" {
+			line += " "
 		}
-	}
-	if line == "" && len(lines) > 0 {
-		return lines
+		line += word
 	}
 	return append(lines, line)
 }
@@ -236,139 +192,62 @@ func (b *base) section(head string, rows []string) {
 // pairs prints rows of a key and a value, with "=" between them.
 func (b *base) pairs(rows []string) { layOut(b, rows, " = ") }
 
-// leastColumn is the minimum width to which squeeze narrows a column. leastProse is the minimum
-// width of a column with sentences.
-const (
-	leastColumn = 8
-	leastProse  = 40
-)
+// leastProse is the least room for the last column of a table beside the others.
+const leastProse = 40
 
-// tableWithProse prints a table whose last column contains sentences. If this column would be
-// squeezed below leastProse, each sentence gets lines of its own below its row.
-func (b *base) tableWithProse(rows []string) {
-	const glue = "  "
-	cells, widths, words := cellsOf(rows)
+// layOut prints rows, with glue between the columns. On a terminal, it wraps the last column, which
+// often contains sentences. If there is little room beside the other columns, the cells of the last
+// column get lines of their own below their rows, without a header.
+func layOut(b *base, rows []string, glue string) {
+	cells, widths := cellsOf(rows)
 	last := len(widths) - 1
-	whole := widths[last]
-	squeeze(b, widths, words, len(glue))
-	if last == 0 || widths[last] >= min(whole, leastProse) {
-		b.write(laidOut(cells, widths, glue))
-		return
+	left := len(glue) * last
+	for _, w := range widths[:last] {
+		left += w
 	}
-	var short []string
-	for _, r := range rows {
-		short = append(short, r[:strings.LastIndex(r, separator)])
-	}
-	shortCells, widths, words := cellsOf(short)
-	squeeze(b, widths, words, len(glue))
-	const indent = "    "
-	for i, cs := range shortCells {
-		b.write(laidOut([][]string{cs}, widths, glue))
-		if prose := cells[i][last]; i > 0 && prose != "-" {
-			for _, line := range wrapped(prose, b.sentenceWidth()-len(indent)) {
-				b.write(indent + line + "\n")
-			}
+	indent, room := strings.Repeat(" ", left), max(0, b.width()-left)
+	below := b.width() > 0 && room < min(widths[last], leastProse)
+	for i, cs := range cells {
+		line := ""
+		for k, c := range cs[:last] {
+			line += c + strings.Repeat(" ", widths[k]-textWidth(c)) + glue
+		}
+		lines := wrapped(cs[last], room)
+		if below {
+			indent, lines = "    ", append([]string{""}, wrapped(cs[last], b.sentenceWidth()-4)...)
+		}
+		if below && (i == 0 || cs[last] == "-") {
+			lines = lines[:1]
+		}
+		b.write(strings.TrimRight(line+lines[0], " ") + "\n")
+		for _, l := range lines[1:] {
+			b.write(indent + l + "\n")
 		}
 	}
 }
 
-// roomFor reports whether a table with sentences in its last column fits the terminal without
-// breaking words of up to longestWord columns.
+// roomFor reports whether all columns of a table but the last fit the terminal.
 func (b *base) roomFor(rows []string) bool {
-	_, widths, words := cellsOf(rows)
+	_, widths := cellsOf(rows)
 	sum := 0
-	for i := range len(widths) - 1 { // the sentences of the last column can get lines of their own
-		sum += min(widths[i], max(min(words[i], longestWord), leastColumn)) + len("  ")
+	for _, w := range widths[:len(widths)-1] {
+		sum += w + len("  ")
 	}
 	return b.width() == 0 || sum <= b.width()
 }
 
-// longestWord is the width of the longest word that a table should not break. Most names of jobs are
-// shorter.
-const longestWord = 24
-
-func layOut(b *base, rows []string, glue string) {
-	cells, widths, words := cellsOf(rows)
-	squeeze(b, widths, words, len(glue))
-	b.write(laidOut(cells, widths, glue))
-}
-
-// cellsOf returns the cells of rows and, for each column, the width of its widest cell and of its
-// longest word.
-func cellsOf(rows []string) (cells [][]string, widths, words []int) {
+// cellsOf returns the cells of rows, and the width of each column's widest cell.
+func cellsOf(rows []string) (cells [][]string, widths []int) {
 	for _, r := range rows {
 		cs := strings.Split(r, separator)
 		for i, c := range cs {
 			cs[i] = cmp.Or(c, "-")
 			if i == len(widths) {
-				widths, words = append(widths, 0), append(words, 0)
+				widths = append(widths, 0)
 			}
 			widths[i] = max(widths[i], textWidth(cs[i]))
-			for word := range strings.FieldsSeq(cs[i]) {
-				words[i] = max(words[i], textWidth(word))
-			}
 		}
 		cells = append(cells, cs)
 	}
-	return cells, widths, words
-}
-
-// laidOut returns rows of cells as lines, and wraps each cell to the width of its column.
-func laidOut(cells [][]string, widths []int, glue string) string {
-	var out strings.Builder
-	for _, cs := range cells {
-		lines := make([][]string, len(cs))
-		high := 1
-		for i, c := range cs {
-			lines[i] = wrapped(c, widths[i])
-			high = max(high, len(lines[i]))
-		}
-		for n := range high {
-			var line strings.Builder
-			for i := range cs {
-				text := ""
-				if n < len(lines[i]) {
-					text = lines[i][n]
-				}
-				if i > 0 && n > 0 {
-					line.WriteString(strings.Repeat(" ", len(glue)))
-				} else if i > 0 {
-					line.WriteString(glue)
-				}
-				line.WriteString(text)
-				line.WriteString(strings.Repeat(" ", max(0, widths[i]-textWidth(text))))
-			}
-			out.WriteString(strings.TrimRight(line.String(), " ") + "\n")
-		}
-	}
-	return out.String()
-}
-
-// squeeze narrows columns, always the widest, until a line fits the terminal. While some columns
-// can be narrowed without breaking a word, squeeze narrows only these.
-func squeeze(b *base, widths, words []int, glue int) {
-	room := b.width()
-	if room == 0 {
-		return
-	}
-	for {
-		sum := glue * (len(widths) - 1)
-		widest, narrows := 0, -1
-		for i, w := range widths {
-			sum += w
-			if w > widths[widest] {
-				widest = i
-			}
-			if w > max(words[i], leastColumn) && (narrows < 0 || w > widths[narrows]) {
-				narrows = i
-			}
-		}
-		if narrows < 0 {
-			narrows = widest
-		}
-		if sum <= room || widths[narrows] <= leastColumn {
-			return
-		}
-		widths[narrows]--
-	}
+	return cells, widths
 }

@@ -21,7 +21,7 @@ var commandsIn = regexp.MustCompile("(?:^|[ (:`;'\"])nomad-pal ((?:profile )?[a-
 // nomad-pal does.
 var notCommands = regexp.MustCompile(`^(is|was|has|needs|counts|does|takes|chooses|writes|answers|says|edits|places|serves|and|or|in|to|on|at|for|of|with|without|from|as|by|lists|job|runs|keeps|may|can|there|that|which|then|compares|gives|it|v|leaves|also|never|requeues|retries|moves|knows|raises|did|starts|stops|chose|cannot|expects|changed|sets|accepts|overwrote|started|avoids|removes|tries|would)$`)
 
-// TestCommandsInTexts: the commands and options in the code's texts exist.
+// TestCommandsInTexts: the commands and options in the code's texts, the docs and the jobspecs exist.
 func TestCommandsInTexts(t *testing.T) {
 	seen := 0
 	for _, dir := range []string{".", "../..", "../../agent", "../../constraint", "../../gang", "../../heartbeat", "../../model", "../../nomad", "../../query", "../../rewrite", "../../../pal/reason", "../../../device-plugin", "../../../device-plugin/cmd/nomad-device-pal", "../../../device-plugin/gpu", "../../../device-plugin/measure"} {
@@ -46,7 +46,15 @@ func TestCommandsInTexts(t *testing.T) {
 			})
 		}
 	}
-	if seen < 40 {
+	// In docs, a command stands in a code span, behind a prompt, in an indented line, or in a jobspec's
+	// comment.
+	use := regexp.MustCompile("(?m)(?:`|\\$ |^    |^#  +)(nomad-pal [^`|\n#]*)")
+	for path, text := range pagesOfDocs(t) {
+		for _, m := range use.FindAllStringSubmatch(text, -1) {
+			seen += checkCommands(t, path, m[1])
+		}
+	}
+	if seen < 100 {
 		t.Errorf("only %d commands", seen)
 	}
 }

@@ -4,10 +4,8 @@
 package main
 
 import (
-	"cmp"
 	"slices"
 
-	"github.com/hashicorp/go-version"
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
@@ -31,23 +29,4 @@ func warnUnlimited(b *base, client *nomad.Client, job *api.Job) {
 	if now, err := client.Job(b.ctx, cluster.KeyOf(job)); err == nil && now != nil && !limitsTime(now) {
 		b.complain(noTimeLimit)
 	}
-}
-
-// wouldBeUnlimited returns a warning if a server would drop the time limit of a job that is not
-// registered. It returns "" in all other cases, and if the versions of the servers are unknown.
-func wouldBeUnlimited(b *base, client *nomad.Client, job *api.Job) string {
-	if !limitsTime(job) {
-		return ""
-	}
-	servers, err := client.API().Agent().MembersOpts((&api.QueryOptions{}).WithContext(b.ctx))
-	if err != nil {
-		return ""
-	}
-	least, region := version.Must(version.NewVersion("2.0.3")), cmp.Or(b.config().Region, servers.ServerRegion)
-	for _, s := range servers.Members { // the list has the servers of all federated regions
-		if v, err := version.NewVersion(s.Tags["build"]); err == nil && s.Status == "alive" && s.Tags["region"] == region && v.Core().LessThan(least) {
-			return noTimeLimit
-		}
-	}
-	return ""
 }

@@ -39,20 +39,18 @@ func TestRunUpdatesWhatNomadOwns(t *testing.T) {
 		carries  string
 		says     string
 	}{
-		"a service":             {service, "api", false, "pins", `Job "api" registered: Nomad updates the running service, see nomad-pal explain api`},
-		"a released service":    {service, "api", true, "pins", `Job "api" registered: Nomad updates the running service, see nomad-pal explain api`},
+		"a service":             {service, "api", false, "pins", `Job "api" registered: see nomad-pal explain api`},
+		"a released service":    {service, "api", true, "pins", `Job "api" registered: see nomad-pal explain api`},
 		"a service that is one": {gang, "api", false, "gate", `Job "api" registered, waiting for nomad-pal`},
 		"a batch job":           {jobText("default", "train", 1), "train", false, "gate", `Job "train" registered, waiting for nomad-pal`},
-		"a released batch job":  {jobText("default", "train", 1), "train", true, "nothing", `Job "train" registered: the job already runs, and Nomad alone manages it, see nomad-pal explain train`},
+		"a released batch job":  {jobText("default", "train", 1), "train", true, "nothing", `Job "train" registered: see nomad-pal explain train`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t)
 			c.agent("", atAnyPort)
 			c.runs(c.written("a.hcl", of.text), of.id)
 			if of.released {
-				if code, out, said := c.does("release", of.id); code != 0 {
-					t.Fatalf("%d %s%s", code, out, said)
-				}
+				c.must("release", of.id)
 			}
 			var mu sync.Mutex
 			var wrote []string

@@ -12,7 +12,6 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/request"
-	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 var helpValidate = help("validate [options] <jobspec>", `
@@ -61,13 +60,7 @@ func runValidate(b *base, args []string) int {
 	if err != nil {
 		v.Errors, gated = append(v.Errors, err.Error()), job
 	}
-	if e, ok := rewrite.ElasticOf(job); ok {
-		v.Notes = append(v.Notes, elasticNote(e))
-	}
-	v.Notes = append(v.Notes, warnings(job)...)
-	if w := wouldBeUnlimited(b, client, job); w != "" {
-		v.Notes = append(v.Notes, w)
-	}
+	v.Notes = warnings(job)
 	resp, _, err := client.API().Jobs().Validate(gated, (&api.WriteOptions{Namespace: v.Namespace}).WithContext(b.ctx))
 	if none := b.noNamespace(client, v.Namespace); none != nil {
 		v.Errors = append(v.Errors, none.Error())
@@ -102,12 +95,4 @@ func printValidation(b *base, v validation) {
 func warnings(job *api.Job) []string {
 	all := []string{request.MistypedDevices(job), request.PastNomad(job)}
 	return slices.DeleteFunc(all, func(w string) bool { return w == "" })
-}
-
-// elasticNote describes the range of sizes that the placer may give an elastic gang.
-func elasticNote(e rewrite.Elastic) string {
-	if e.Least == e.Most {
-		return fmt.Sprintf("Group %q is elastic, but its min and max are both %d: the gang never changes its size.", e.Group, e.Least)
-	}
-	return fmt.Sprintf("Group %q is elastic: nomad-pal sets its count, from %d to %d members.", e.Group, e.Least, e.Most)
 }

@@ -93,9 +93,7 @@ func TestOneWordForOneThing(t *testing.T) {
 	c.nomad.SetHealth(false, "GPU-1-3")
 	c.runs(c.job("default", "train", 4), "train")
 	for name, gpus := range map[string]int{"waits": 4, "never": 64} {
-		if code, out, said := c.does("run", "-detach", c.job("default", name, gpus)); code != 0 {
-			t.Fatal(out, said)
-		}
+		c.must("run", "-detach", c.job("default", name, gpus))
 	}
 	for _, args := range []string{"queue", "queue -json", "status", "status -json", "gpus", "gpus -json", "explain train", "explain -verbose train", "explain waits", "explain -verbose waits", "explain -json waits", "explain never", "explain node-1", "explain GPU-1-3", "doctor", "doctor -json", "events -failures", "plan " + c.job("default", "planned", 4)} {
 		code, out, said := c.seen(strings.Fields(args)...)
