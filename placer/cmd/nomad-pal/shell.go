@@ -39,7 +39,7 @@ Shell Options:
   -gpus=<n>                GPUs, all on one node. Default: 1.
   -time=<duration>         The time limit, as in 90m, 2d or 1-12:00:00. Default: 2h.
   -image=<image>           A docker image; it needs sh, sleep and date. Default: no container.
-  -job=<name>              The name of the session's job, which must be new. Default: shell-<user>-<random>.
+  -job=<name>              The job's name. Default: shell-<user>-<random>.
   -var=<name>=<value>      cpu (MHz, 1000), memory (MB, 4096), node_pool, or meta, as in
                            'meta={pal_class="A"}'. May be given several times.
 `, examples(
@@ -120,10 +120,14 @@ func shell(b *base, a *answers, v shellJob, command []string) int {
 		b.fail(err)
 		return 2
 	}
-	if _, err := register(b, a.nomad, gated, &api.RegisterOptions{EnforceIndex: true}); err != nil {
+	once := &api.RegisterOptions{EnforceIndex: true} // replaces an ended job of this name, but none that runs or waits
+	k := cluster.KeyOf(job)
+	if was, err := a.nomad.Job(b.ctx, k); err == nil && was != nil && cluster.Ended(was) {
+		once.ModifyIndex = *was.JobModifyIndex
+	}
+	if _, err := register(b, a.nomad, gated, once); err != nil {
 		return notRegistered(b, a.nomad, job, err) // without an answer, the job may run; it ends without heartbeats
 	}
-	k := cluster.KeyOf(job)
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(b.ctx), 20*time.Second)
 		defer cancel()

@@ -133,3 +133,15 @@ func TestShellNamesItsUser(t *testing.T) {
 		t.Errorf("%v, %v", job.Meta, err)
 	}
 }
+
+// A session may have the name of a session that has ended. Nothing else is said of the second, because
+// the agent may still show the first.
+func TestShellAgain(t *testing.T) {
+	c := newCluster(t)
+	c.agent("", atAnyPort)
+	for range 2 {
+		if code, _, said := c.does(strings.Fields("shell -job huge -gpus 5")...); code == 0 || strings.Contains(said, "exists") {
+			t.Errorf("%d %s", code, said)
+		}
+	}
+}
