@@ -75,7 +75,7 @@ func (s *server) serveControl(w http.ResponseWriter, r *http.Request) {
 			return err
 		}
 		if what == "hold" || what == "requeue" || what == "release" || in.Priority > 0 {
-			if err := queues(job); err != nil {
+			if err := queues(what, job); err != nil {
 				return err
 			}
 		}
@@ -83,9 +83,6 @@ func (s *server) serveControl(w http.ResponseWriter, r *http.Request) {
 			if err := c.client.MayRelease(ctx, job); err != nil {
 				return err
 			}
-		}
-		if what == "requeue" && cluster.Ended(job) {
-			return fmt.Errorf("%w any more, because it has ended: run it again", errNotQueued)
 		}
 		name, err = c.name(ctx)
 		return err
@@ -210,7 +207,10 @@ var errNotQueued = errors.New("the job is not in nomad-pal's queue")
 
 // queues returns an error if the job is never in the queue. A command about such a job would have no
 // effect. A parameterized or periodic job is never in the queue, but its runs are.
-func queues(job *api.Job) error {
+func queues(what string, job *api.Job) error {
+	if what == "requeue" && cluster.Ended(job) {
+		return fmt.Errorf("%w any more, because it has ended: run it again", errNotQueued)
+	}
 	if cluster.Template(job) {
 		return fmt.Errorf("%w: %s", errNotQueued, reason.Reason{Kind: reason.Template, Cause: request.KindOfTemplate(job)})
 	}
