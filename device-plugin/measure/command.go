@@ -42,7 +42,6 @@ const (
   -warmup=DURATION    At most this long until the GPU is warm (default 3m).
   -force              Measure GPUs that are in use too, and do not ask Nomad.
   -out=FILE           Write the report, with every repetition, to this file.
-  -json               Print the report instead of a table.
   -nvml=LIBRARY       NVML library (default libnvidia-ml.so.1).
   -cuda=LIBRARY       CUDA driver library (default libcuda.so.1).
   -state-dir=DIR      The plugin's state_dir (default /var/lib/nomad-device-pal). If the
@@ -84,7 +83,7 @@ type Command struct {
 // options are the parsed flags.
 type options struct {
 	plan                Plan
-	force, json         bool
+	force               bool
 	out, nvml, cudaPath string
 	gpus                []string
 	stateDir            string
@@ -126,7 +125,6 @@ func (c Command) parseOptions(args []string) (options, error) {
 	fs.DurationVar(&o.plan.Limit, "limit", o.plan.Limit, "")
 	fs.DurationVar(&o.plan.Warmup, "warmup", o.plan.Warmup, "")
 	fs.BoolVar(&o.force, "force", false, "")
-	fs.BoolVar(&o.json, "json", false, "")
 	fs.StringVar(&o.out, "out", "", "")
 	fs.StringVar(&o.nvml, "nvml", "libnvidia-ml.so.1", "")
 	fs.StringVar(&o.cudaPath, "cuda", cuda.Library, "")
@@ -245,10 +243,6 @@ func (c Command) deliver(o options, r Report) error {
 			return fmt.Errorf("writing %q: %w", o.out, err)
 		}
 		fmt.Fprintf(c.Stderr, "report written to %s\n", o.out)
-	}
-	if o.json {
-		_, err := c.Stdout.Write(data)
-		return err
 	}
 	return writeTable(c.Stdout, r)
 }

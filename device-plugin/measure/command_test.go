@@ -101,13 +101,15 @@ func TestMeasureCommand(t *testing.T) {
 	}
 }
 
-func TestMeasureOneOfTwoAsJSON(t *testing.T) {
+func TestMeasureOneOfTwo(t *testing.T) {
 	t.Parallel()
-	code, out, errs := run(newFake(t), twoGPUs(), "-json", fakecuda.UUID(1))
-	if code != 0 {
-		t.Fatalf("exit code %d: %s", code, errs)
+	file := filepath.Join(t.TempDir(), "report.json")
+	code, _, errs := run(newFake(t), twoGPUs(), "-out="+file, fakecuda.UUID(1))
+	data, err := os.ReadFile(file)
+	if code != 0 || err != nil {
+		t.Fatalf("exit code %d: %s, %v", code, errs, err)
 	}
-	r, err := parseReport([]byte(out))
+	r, err := parseReport(data)
 	if err != nil || len(r.Results) != 1 || r.Results[0].GPU != fakecuda.UUID(1) || r.Results[0].Beside != 0 || r.Results[0].Of != 2 {
 		t.Errorf("%+v, %v", r, err)
 	}

@@ -166,7 +166,7 @@ func firstFingerprint(p *deviceplugin.Plugin) ([]*device.DeviceGroup, error) {
 
 func printGroups(ui cli.Ui, groups []*device.DeviceGroup, asJSON bool) int {
 	if asJSON {
-		return printJSON(ui, "fingerprint", groupsJSON(groups))
+		return printJSON(ui, "fingerprint", groups)
 	}
 	if len(groups) == 0 {
 		ui.Output("no GPUs")
@@ -222,38 +222,4 @@ func attributeText(a *structs.Attribute) string {
 		text = fmt.Sprint(*a.Bool)
 	}
 	return withUnit(text, a.Unit)
-}
-
-// instanceJSON and groupJSON are the documented form of the output of fingerprint -json.
-type instanceJSON struct {
-	ID           string `json:"id"`
-	Healthy      bool   `json:"healthy"`
-	HealthReason string `json:"health_reason,omitempty"`
-	Index        *int   `json:"index,omitempty"` // nvidia-smi's number
-	BusID        string `json:"bus_id,omitempty"`
-}
-
-type groupJSON struct {
-	Vendor     string                        `json:"vendor"`
-	Type       string                        `json:"type"`
-	Name       string                        `json:"name"`
-	Instances  []instanceJSON                `json:"instances"`
-	Attributes map[string]*structs.Attribute `json:"attributes"`
-}
-
-func groupsJSON(groups []*device.DeviceGroup) []groupJSON {
-	out := make([]groupJSON, 0, len(groups))
-	for _, g := range groups {
-		j := groupJSON{Vendor: g.Vendor, Type: g.Type, Name: g.Name, Attributes: g.Attributes}
-		indexes := indexesOf(g)
-		for _, d := range g.Devices {
-			in := instanceJSON{ID: d.ID, Healthy: d.Healthy, HealthReason: d.HealthDesc, BusID: d.HwLocality.PciBusID}
-			if n, ok := indexes[attr.GPUOf(d.ID)]; ok {
-				in.Index = &n
-			}
-			j.Instances = append(j.Instances, in)
-		}
-		out = append(out, j)
-	}
-	return out
 }
