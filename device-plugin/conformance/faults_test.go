@@ -174,32 +174,6 @@ func TestTopologyIsPublished(t *testing.T) {
 	}
 }
 
-// The plugin notices links that were up before a restart and are all down after it, for example
-// because the fabric manager does not start. It reports them until the operator clears them.
-func TestNVLinksThatAreDownAfterARestart(t *testing.T) {
-	ours(t)
-	dir := t.TempDir()
-	config := fast + fmt.Sprintf("\nstate_dir = %q", dir)
-	state := nvmltest.H200(2)
-	for i := range 2 {
-		state.Set(fmt.Sprintf("gpu%d", i), "nvlinks", "12")
-	}
-	w := start(t, state, config)
-	w.fingerprint().until("two GPUs", listed(2))
-	for i := range 2 {
-		w.set(fmt.Sprintf("gpu%d", i), "nvlinks", "0")
-	}
-	var s *stream
-	for range 2 {
-		s = w.restart(config)
-		s.until("links that are down", degraded(nvmltest.UUID(1), "nvlink-down"))
-	}
-	run(t, binary, "clear", "-state-dir", dir, nvmltest.UUID(1))
-	s.until("links that are meant to be down", func(gs []*device.DeviceGroup) bool {
-		return instance(gs, nvmltest.UUID(1)).HealthDesc == "" && instance(gs, nvmltest.UUID(0)).HealthDesc != ""
-	})
-}
-
 // degraded waits until a GPU works, but is degraded for these reasons.
 func degraded(id, reasons string) func([]*device.DeviceGroup) bool {
 	return func(gs []*device.DeviceGroup) bool {

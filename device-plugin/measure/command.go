@@ -178,13 +178,12 @@ func (c Command) targets(ctx context.Context, o options, b Backend, run *Runner)
 	run.Sample, run.Processes = b.Sample, b.Processes
 	var targets []Target
 	var known []string
-	whole := 0
 	for _, d := range inv.Devices {
-		if d.MIG.Profile == "" {
-			whole++
+		if d.MIG.Profile != "" {
+			continue
 		}
 		known = append(known, d.ID)
-		if len(o.gpus) == 0 && d.MIG.Profile == "" || slices.Contains(o.gpus, d.ID) {
+		if len(o.gpus) == 0 || slices.Contains(o.gpus, d.ID) {
 			targets = append(targets, Target{Device: d, Driver: inv.DriverVersion})
 		}
 	}
@@ -202,7 +201,7 @@ func (c Command) targets(ctx context.Context, o options, b Backend, run *Runner)
 		}
 	}
 	for i := range targets {
-		targets[i].Of = whole
+		targets[i].Of = len(known)
 		targets[i].Beside = len(targets) - 1
 	}
 	return targets, nil

@@ -164,6 +164,7 @@ func TestMeasureRefuses(t *testing.T) {
 		{"GPU with a process", computing, nil, 1, fmt.Sprintf("in use: %s (process %d)", fakecuda.UUID(0), os.Getpid())},
 		{"no NVML", machine{err: errors.New("library not found")}, nil, 1, "library not found"},
 		{"MIG", mig, nil, 1, "no GPU to measure on this node (MIG instances are not measured)"},
+		{"a MIG instance", mig, []string{"MIG-1"}, 1, `this node has no GPU "MIG-1"`},
 		{"no such GPU", twoGPUs(), []string{"GPU-x"}, 1, `this node has no GPU "GPU-x" (its GPUs: ` + fakecuda.UUID(0)},
 		{"flag", twoGPUs(), []string{"-colour"}, 2, "-colour"},
 		{"limit", twoGPUs(), []string{"-limit=0s"}, 2, "-limit must be positive, and -warmup must not be negative"},

@@ -116,10 +116,6 @@ func (r Runner) Session(ctx context.Context, t Target, p Plan, progress func(Pro
 	p.Settle, p.Heat = min(p.Settle, p.Warmup), min(p.Heat, p.Warmup)
 	s := newSession(r, t, p, progress)
 	d := t.Device
-	if d.MIG.Profile != "" {
-		s.result.Partial, s.result.Problem = true, "a MIG instance is not measured: its speed is that of its slice"
-		return s.result
-	}
 	if err := Supported(d); err != nil {
 		s.result.Partial, s.result.Problem = true, fmt.Sprintf("GPU %q (%s) is not measured: %v", d.ID, d.Model, err)
 		return s.result

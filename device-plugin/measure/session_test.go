@@ -226,18 +226,6 @@ func TestSharedMemoryHasNoBound(t *testing.T) {
 	}
 }
 
-// A GPU that is about twice as slow or worse is an outlier at once, without others to compare it
-// with.
-func TestSlowGPUIsSeenInItsFirstSession(t *testing.T) {
-	t.Parallel()
-	f := newFake(t, "slow.0=3")
-	r := f.Session(context.Background(), target(0), quick(), nil)
-	if r.Partial || !slices.ContainsFunc(r.Apps, func(a App) bool { return a.App == pal.ClassC && a.Slow }) ||
-		!strings.Contains(strings.Join(r.Warnings, "\n"), "a healthy GPU of this model reaches, so this GPU is an outlier") {
-		t.Errorf("partial %v, warnings %q", r.Problem, r.Warnings)
-	}
-}
-
 func TestImplausiblyFastIsRefused(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, "slow.0=0.3")
@@ -367,16 +355,6 @@ func TestSessionFailures(t *testing.T) {
 	}
 }
 
-func TestNoDriver(t *testing.T) {
-	t.Parallel()
-	f := newFake(t)
-	f.Library = "libnone.so.1"
-	r := f.Session(context.Background(), target(0), quick(), nil)
-	if !r.Partial || !strings.Contains(r.Problem, `"libnone.so.1" (is the NVIDIA driver installed?)`) {
-		t.Errorf("problem %q", r.Problem)
-	}
-}
-
 func TestWrongResultsAreDropped(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, "fail=corrupt", "fail.kernel=pal_gather")
@@ -458,29 +436,5 @@ func TestChildDoesNotOutliveItsInput(t *testing.T) {
 	c.close(false)
 	if state := c.cmd.ProcessState; !state.Success() {
 		t.Errorf("the child ended with %s (%v)", state, state.Sys().(syscall.WaitStatus).Signal())
-	}
-}
-
-// A MIG instance is refused before any process starts.
-func TestMIGIsRefused(t *testing.T) {
-	t.Parallel()
-	mig := target(0)
-	mig.Device.MIG.Profile = "3g.71gb"
-	r := Runner{Self: []string{"/nothing/is/started"}}.Session(t.Context(), mig, quick(), nil)
-	if !r.Partial || !strings.HasPrefix(r.Problem, "a MIG instance is not measured") {
-		t.Errorf("partial %v: %q", r.Partial, r.Problem)
-	}
-}
-
-// A window is judged by the readings taken during it.
-func TestReadingsOfAWindow(t *testing.T) {
-	t.Parallel()
-	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
-	var w telemetry
-	for s := range 6 {
-		w.readings = append(w.readings, reading{at: at(s)})
-	}
-	if got := w.between(at(2), at(4)); len(got) != 3 || !got[0].at.Equal(at(2)) || !got[2].at.Equal(at(4)) {
-		t.Errorf("from 2 to 4: %v", got)
 	}
 }
