@@ -4,7 +4,6 @@
 package deviceplugin
 
 import (
-	"slices"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -17,24 +16,17 @@ import (
 // would start about thirty times a second, and Nomad would keep its GPUs healthy.
 
 const (
-	// startsFile holds the starts of processes that may have crashed. A process that ends on request,
-	// or that has used the driver for leastUptime, empties the file.
+	// startsFile counts the starts of processes that may have crashed. A process that ends on request,
+	// or that has used the driver for leastUptime, resets the count.
 	startsFile = "starts.json"
 	// crashesAllowed is the number of starts in startsFile after which the next process pauses before
 	// it uses the driver.
 	crashesAllowed = 3
 	// crashPause is the length of the pause.
 	crashPause = time.Minute
-	// crashCounts is the age after which a start no longer counts.
-	crashCounts = 10 * time.Minute
 )
 
-// starts is the format of startsFile.
-type starts struct {
-	Starts []time.Time `json:"starts"` // the oldest first
-}
-
-const forgetsStarts = "the plugin cannot store its start times, so it does not pause after repeated crashes"
+const forgetsStarts = "the plugin cannot count its starts, so it does not pause after repeated crashes"
 
 // crashes tracks whether this process and those before it crash.
 type crashes struct {
@@ -50,20 +42,17 @@ func (c *crashes) begin(now time.Time, d statedir.Dir, log hclog.Logger) error {
 	if d == "" || c.begun {
 		return nil
 	}
-	var s starts
-	if _, err := d.Read(startsFile, &s); err != nil {
-		log.Warn("cannot read the times of the plugin's last starts", "error", err)
+	var starts int
+	if _, err := d.Read(startsFile, &starts); err != nil {
+		log.Warn("cannot read the number of the plugin's last starts", "error", err)
 	}
-	s.Starts = slices.DeleteFunc(s.Starts, func(t time.Time) bool { return t.After(now) || now.Sub(t) > crashCounts })
-	if n := len(s.Starts); n >= crashesAllowed {
+	if starts >= crashesAllowed {
 		c.pausedUntil = now.Add(crashPause)
 		log.Error("the plugin ended unexpectedly after each of its last starts, perhaps in the driver's library; it pauses before it uses the driver again",
-			"starts", n, "pause", crashPause)
-		s.Starts = s.Starts[n-crashesAllowed+1:]
+			"starts", starts, "pause", crashPause)
 	}
-	s.Starts = append(s.Starts, now)
 	c.begun = true
-	return d.Write(startsFile, s)
+	return d.Write(startsFile, min(starts+1, crashesAllowed))
 }
 
 // calm stores that this process did not crash.
@@ -71,7 +60,7 @@ func (c *crashes) calm(d statedir.Dir) error {
 	if !c.begun || c.calmed || d == "" {
 		return nil
 	}
-	err := d.Write(startsFile, starts{Starts: []time.Time{}})
+	err := d.Write(startsFile, 0)
 	c.calmed = err == nil
 	return err
 }

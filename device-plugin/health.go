@@ -87,9 +87,6 @@ const (
 	recoverAfter = 2
 	// clearAfter is how many readings in a row must request no recovery action to end a latch.
 	clearAfter = 2
-	// confirmReadings is how many readings follow quickly after a GPU is lost or needs a reset,
-	// because the GPU may recover at once.
-	confirmReadings = 3
 	// containedWithin is the maximum time between Xid 48 and Xid 94 of one error.
 	containedWithin = 10 * time.Second
 )
@@ -128,7 +125,6 @@ type record struct {
 	latches   []latch // sorted by Xid
 	reason    string  // why it is unhealthy; "" if healthy
 	good      int     // good readings in a row since it became unhealthy
-	bad       int     // bad readings in a row
 	questions questions
 	fresh     bool        // the last reading has not been counted yet
 	answered  bool        // it has answered at least once
@@ -362,9 +358,6 @@ func (r *record) judge(s gpu.Signals, cfg HealthConfig) verdict {
 	switch {
 	case reason != "":
 		r.reason, r.good = reason, 0
-		if r.fresh {
-			r.bad++
-		}
 	case r.reason != "" && r.fresh:
 		r.good++
 		if r.good >= recoverAfter {
@@ -373,11 +366,7 @@ func (r *record) judge(s gpu.Signals, cfg HealthConfig) verdict {
 	}
 	r.fresh = false
 	v.reason, v.healthy = r.reason, r.reason == ""
-	if reason == "" {
-		r.bad = 0
-	}
-	gone := s.Lost && !s.Unlisted || s.ResetRequired
-	v.unsettled = late || reason == "" && !v.healthy || gone && r.bad < confirmReadings || r.questions.unsettled()
+	v.unsettled = late || reason == "" && !v.healthy || r.questions.unsettled()
 	if !r.answered { // a good first answer makes the device healthy at once, without recoverAfter
 		r.reason = ""
 	}

@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/hashicorp/nomad/plugins/device"
@@ -34,19 +33,12 @@ func (c Config) pipes() (pipes []string) {
 	return pipes
 }
 
-// askDaemons asks the MPS control daemons at the same time, and returns the errors by pipe
-// directory.
+// askDaemons asks the MPS control daemons, and returns the errors by pipe directory.
 func askDaemons(pipes []string) map[string]error {
-	errs := make([]error, len(pipes))
-	var wg sync.WaitGroup
-	for i, pipe := range pipes {
-		wg.Go(func() { errs[i] = daemonAnswers(context.Background(), pipe) })
-	}
-	wg.Wait()
 	out := map[string]error{}
-	for i, err := range errs {
-		if err != nil {
-			out[pipes[i]] = err
+	for _, pipe := range pipes {
+		if err := daemonAnswers(context.Background(), pipe); err != nil {
+			out[pipe] = err
 		}
 	}
 	return out
