@@ -24,7 +24,8 @@ func isRefused(err error) bool {
 	return ok && e.code == cuda.SystemNotReady
 }
 
-// ask tests in a goroutine of wg whether CUDA starts, if a test is due.
+// ask tests in a goroutine of wg whether CUDA starts, if a test is due. On a node with a single GPU,
+// no NVSwitch joins it to another. Switches that do not work are invisible, so ask counts GPUs.
 func (s *Scheduler) ask(ctx context.Context, wg *sync.WaitGroup, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -32,7 +33,7 @@ func (s *Scheduler) ask(ctx context.Context, wg *sync.WaitGroup, now time.Time) 
 	if s.refused {
 		wait = s.cfg.Ask
 	}
-	if s.paused || s.asking != nil || !s.mayHaveSwitches() || now.Sub(s.asked) < wait {
+	if s.paused || s.asking != nil || s.whole() < 2 || now.Sub(s.asked) < wait {
 		return
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -44,18 +45,6 @@ func (s *Scheduler) ask(ctx context.Context, wg *sync.WaitGroup, now time.Time) 
 		close(r.done)
 		s.answered(err)
 	})
-}
-
-// mayHaveSwitches reports whether NVSwitches may join the GPUs. mayHaveSwitches counts GPUs,
-// because switches that do not work are invisible. Callers hold mu.
-func (s *Scheduler) mayHaveSwitches() bool {
-	whole := 0
-	for _, d := range s.inv.Devices {
-		if d.MIG.Profile == "" && Supported(d) == nil {
-			whole++
-		}
-	}
-	return whole > 1
 }
 
 // answered records the outcome of the process that tested CUDA.

@@ -11,7 +11,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -281,19 +280,11 @@ func (d *diagnosis) hidden(inv gpu.Inventory) {
 
 // placement checks that Nomad can find this binary under the right name.
 func (d *diagnosis) placement() {
-	if d.self != "" && runtime.GOOS == "linux" {
-		if st, err := os.Stat(d.self); err == nil && st.Mode()&0o111 == 0 {
-			d.add(statusFail, "placement", d.self+" is not executable", "chmod +x "+d.self)
-		}
-	}
 	c := d.agent
 	if d.agentErr != nil {
 		d.add(statusWarn, "placement", fmt.Sprintf("Nomad's configuration cannot be read, so plugin_dir is unknown: %v", d.agentErr),
 			"pass the path of Nomad's configuration with -nomad-config; put this binary into plugin_dir, and add to the configuration: plugin \"nomad-device-pal\" { config {} }")
 		return
-	}
-	for _, w := range c.unreadable {
-		d.add(statusWarn, "placement", w, "")
 	}
 	dir, name := c.plugins(), filepath.Base(d.self)
 	_, unread := os.ReadDir(dir)
@@ -303,27 +294,12 @@ func (d *diagnosis) placement() {
 	case unread != nil && !os.IsNotExist(unread):
 		d.add(statusWarn, "placement", "plugin_dir cannot be read: "+unread.Error(), "correct plugin_dir, or run doctor as root, like Nomad's client")
 	case installed == "":
-		d.add(statusWarn, "placement", fmt.Sprintf("this binary is not in plugin_dir (plugin_dir is %s, this binary is %s)", dir, d.self), remedyLink(d.self, dir))
+		d.add(statusWarn, "placement", fmt.Sprintf("this binary is not in plugin_dir (plugin_dir is %s, this binary is %s)", dir, d.self),
+			"mkdir -p "+dir+" && ln -sfn "+d.self+" "+filepath.Join(dir, name))
 	default:
 		d.add(statusOK, "placement", "plugin_dir "+dir+" contains this binary as "+installed, "")
 	}
 	d.label(c, d.blockName())
-}
-
-// remedyLink returns how to put a link to the binary into plugin_dir.
-func remedyLink(binary, dir string) string {
-	at := filepath.Join(dir, filepath.Base(binary))
-	link := "ln -s " + binary + " " + at
-	switch st, err := os.Lstat(at); {
-	case err == nil && st.Mode()&os.ModeSymlink != 0:
-		return "replace the link to another file: ln -sfn " + binary + " " + at
-	case err == nil:
-		return "remove " + at + " if it is an old copy of this plugin, and then: " + link
-	}
-	if _, err := os.Stat(dir); os.IsNotExist(err) {
-		return "mkdir -p " + dir + " && " + link
-	}
-	return link
 }
 
 // blockName returns the label of this plugin's block: the binary's file name in plugin_dir, without

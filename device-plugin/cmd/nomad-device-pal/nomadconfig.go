@@ -16,7 +16,6 @@ import (
 type nomadConfig struct {
 	pluginDir, dataDir string
 	blocks             []pluginBlock
-	unreadable         []string // files that could not be read, each with its error
 }
 
 // readNomadConfig reads a file, or all .hcl and .json files of a directory.
@@ -44,7 +43,7 @@ func readNomadConfig(path string) (nomadConfig, error) {
 	}
 	for _, f := range files {
 		if err := c.read(f); err != nil {
-			c.unreadable = append(c.unreadable, fmt.Sprintf("%s: %v", f, err))
+			return c, fmt.Errorf("%s: %w", f, err)
 		}
 	}
 	return c, nil
