@@ -78,36 +78,6 @@ func order(t *testing.T, dir string, until time.Time) {
 	}
 }
 
-// A plugin that starts while the driver is released does not open it. It publishes the
-// stored GPUs at once.
-func TestReleaseOutlivesARestart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cfg := DefaultConfig()
-		cfg.StateDir = t.TempDir()
-		p, s, _, _ := onStage(2, cfg)
-		if err := openStore(cfg.StateDir).saveInventory(s.inv); err != nil {
-			t.Fatal(err)
-		}
-		begin := time.Now()
-		order(t, cfg.StateDir, begin.Add(5*time.Minute))
-		c, end := fingerprints(t, p)
-		defer end()
-		got := next(t, c)
-		s.set(func(s *stage) {
-			if got[0].Devices[1].HealthDesc != "released" || time.Since(begin) > 0 || s.scans > 0 {
-				t.Errorf("%q after %s, %d scans", got[0].Devices[1].HealthDesc, time.Since(begin), s.scans)
-			}
-		})
-		time.Sleep(2 * time.Second)
-		if _, gone, _ := ReleasedUntil(cfg.StateDir, time.Now()); !gone {
-			t.Error("the driver is not reported as released")
-		}
-		if got := next(t, c); !got[0].Devices[1].Healthy || time.Since(begin) < 5*time.Minute || time.Since(begin) > 5*time.Minute+2*time.Second {
-			t.Errorf("%+v after %s", got[0].Devices[1], time.Since(begin))
-		}
-	})
-}
-
 // An order too far in the future was written before the clock was set back. A broken order
 // counts as none.
 func TestReleasesThatAreNone(t *testing.T) {

@@ -14,9 +14,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/nvml/nvmltest"
 )
 
-// inFour shares the second of two GPUs in four parts.
-const inFour = "sharing {\n  replicas = 4\n  gpus = [1]\n}\n"
-
 func part(gpu, n int) string { return fmt.Sprint(nvmltest.UUID(gpu), "::", n) }
 
 // all returns a condition: the four parts of GPU 1 exist, and is holds for each.

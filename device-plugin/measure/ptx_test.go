@@ -88,29 +88,6 @@ func TestKernelsAreTheSame(t *testing.T) {
 	}
 }
 
-// TestAllKernels: allKernels has each kernel of the PTX files.
-func TestAllKernels(t *testing.T) {
-	known := map[string]bool{}
-	for _, k := range allKernels() {
-		known[k.entry] = true
-	}
-	files, err := filepath.Glob("ptx/*.ptx")
-	if err != nil || len(files) == 0 {
-		t.Fatal("no PTX files", err)
-	}
-	for _, name := range files {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, m := range regexp.MustCompile(`\.visible \.entry (\w+)`).FindAllStringSubmatch(string(text), -1) {
-			if !known[m[1]] {
-				t.Errorf("%s: allKernels lacks %s", name, m[1])
-			}
-		}
-	}
-}
-
 // assembler returns the path of ptxas, from PTXAS or PATH. `make ptxas` fetches one.
 func assembler(t *testing.T) string {
 	t.Helper()

@@ -112,15 +112,6 @@ func released(stateDir string) error {
 	return fmt.Errorf("the driver is released until %s, but this command needs the driver. To end the release: %s", until.Local().Format(moment), deviceplugin.Order(stateDir, "resume"))
 }
 
-// released returns an error if the operator has released the driver. released returns nil if the
-// GPUs come from an inventory file.
-func (s *source) released() error {
-	if s.inventory != "" {
-		return nil
-	}
-	return released(s.stateDir)
-}
-
 // plugin starts the plugin inside this process.
 func (s *source) plugin() *deviceplugin.Plugin {
 	p := deviceplugin.New(deviceplugin.Options{Log: quiet(), Open: open, Exit: func(int) {}, Patience: 2 * gpu.DriverWithin})
@@ -137,7 +128,7 @@ func fingerprintCommand(ui cli.Ui) *command {
 			if code, ok := s.parse(ui, "fingerprint", args, s.stateDirFlag); !ok {
 				return code
 			}
-			if err := s.released(); err != nil {
+			if err := released(s.stateDir); err != nil && s.inventory == "" {
 				return fail(ui, "fingerprint", err)
 			}
 			groups, err := firstFingerprint(s.plugin())
