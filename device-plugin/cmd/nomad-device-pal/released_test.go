@@ -4,6 +4,7 @@
 package main
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -51,13 +52,18 @@ func TestNothingElseIsHeldUp(t *testing.T) {
 	if err := deviceplugin.Release(dir, time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	if err := (&source{stateDir: dir}).released(); err != nil {
+	if err := released(dir); err != nil {
 		t.Errorf("a release that is over: %v", err)
 	}
 	if err := deviceplugin.Release(dir, time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
-	if err := (&source{stateDir: dir, inventory: "gpus.hcl"}).released(); err != nil {
-		t.Errorf("an inventory: %v", err)
+	inventory := filepath.Join(dir, "gpus.hcl")
+	if err := os.WriteFile(inventory, []byte("gpu \"GPU-0\" {}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ui := cli.NewMockUi()
+	if code := fingerprintCommand(ui).Run([]string{"-inventory=" + inventory, "-state-dir=" + dir}); code != 0 {
+		t.Errorf("an inventory: %d, %s", code, ui.ErrorWriter)
 	}
 }
