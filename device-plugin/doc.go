@@ -13,7 +13,7 @@
 //
 //   - The first message goes out even if the first scan hangs, because Nomad's client waits for
 //     this message when the client starts. The deadline is 0.8 s (firstWithin), or 17 s
-//     (firstHangAfter) if the plugin has a stored list of GPUs.
+//     (hangAfter) if the plugin has a stored list of GPUs.
 //   - The fingerprint stream never carries an error, and the plugin never closes it before its
 //     context ends. An error or a closed stream makes Nomad drop all devices until the agent
 //     restarts.

@@ -22,16 +22,14 @@ import (
 const (
 	// firstWithin is the maximum time that the first message waits for the first scan if no GPUs
 	// are known. Nomad's client waits for the first message when the client starts. With a stored
-	// list of GPUs, the maximum is firstHangAfter, so that the GPUs do not become unhealthy before
+	// list of GPUs, the maximum is hangAfter, so that the GPUs do not become unhealthy before
 	// the first scan.
 	firstWithin = 800 * time.Millisecond
 	// lookInterval is the time between two checks of the operator's orders and of the watchdog.
 	lookInterval = time.Second
-	// hangAfter is the duration of a scan after which its GPUs become unhealthy.
-	hangAfter = 10 * time.Second
-	// firstHangAfter replaces hangAfter for the first scan. The limit is longer because the driver
-	// may have to start the GPUs, and a GPU that hangs delays the others.
-	firstHangAfter = 17 * time.Second
+	// hangAfter is the duration of a scan after which its GPUs become unhealthy. In the first scan, the
+	// driver may have to start the GPUs, and a GPU that hangs delays the others.
+	hangAfter = 17 * time.Second
 	// eventScan is the shortest time between scans that events trigger, because an application can
 	// cause any number of events.
 	eventScan = time.Second
@@ -62,7 +60,7 @@ func (p *Plugin) Fingerprint(ctx context.Context) (<-chan *device.FingerprintRes
 		p.measuring, s.measures, s.changed = p.measures, p.measures, p.measures.Changed()
 	}
 	if s.patience = cmp.Or(p.opts.Patience, firstWithin); len(p.roster.stored) > 0 && !p.scanned {
-		s.patience = max(s.patience, firstHangAfter)
+		s.patience = max(s.patience, hangAfter)
 	}
 	s.pause = max(0, time.Until(p.crashes.pausedUntil))
 	if s.away = p.release.away(); s.away || s.pause > 0 {
@@ -263,11 +261,7 @@ func (s *stream) watch() (changed bool) {
 		s.p.log.Error("the driver does not answer; ending the process so that Nomad starts a new one", "for", running.Round(time.Second))
 		s.p.opts.Exit(hungExit)
 	}
-	limit := hangAfter
-	if !s.p.scanned {
-		limit = firstHangAfter
-	}
-	if running < limit || s.hung {
+	if running < hangAfter || s.hung {
 		return false
 	}
 	s.hung = true

@@ -58,7 +58,7 @@ type Options struct {
 	// Self is the command that runs measure.ChildMain; nil means that the plugin does not measure.
 	Self []string
 	// Patience is the maximum time that the first message waits for the first scan. 0 means
-	// firstWithin. If the plugin has a stored list of GPUs, the maximum is at least firstHangAfter.
+	// firstWithin. If the plugin has a stored list of GPUs, the maximum is at least hangAfter.
 	Patience time.Duration
 }
 

@@ -62,7 +62,7 @@ func (p *Plugin) Reserve(deviceIDs []string) (*device.ContainerReservation, erro
 	return res, nil
 }
 
-// waitKnown waits until the node's GPUs are known, at most for the time firstHangAfter.
+// waitKnown waits until the node's GPUs are known, at most for the time hangAfter.
 func (p *Plugin) waitKnown() {
 	p.mu.Lock()
 	enabled := p.cfg.Enabled
@@ -72,7 +72,7 @@ func (p *Plugin) waitKnown() {
 	}
 	select {
 	case <-p.known:
-	case <-time.After(firstHangAfter):
+	case <-time.After(hangAfter):
 	}
 }
 
