@@ -33,7 +33,7 @@ func (s *Scheduler) ask(ctx context.Context, wg *sync.WaitGroup, now time.Time) 
 	if s.refused {
 		wait = s.cfg.Ask
 	}
-	if s.paused || s.asking != nil || s.whole() < 2 || now.Sub(s.asked) < wait {
+	if s.paused || s.asking != nil || s.whole() < 2 && !s.refused || now.Sub(s.asked) < wait {
 		return
 	}
 	ctx, cancel := context.WithCancel(ctx)

@@ -69,4 +69,7 @@ func TestReadiness(t *testing.T) {
 	if asks(24 * time.Hour) {
 		t.Error("CUDA is tested on a node with one GPU")
 	}
+	if s.refused = true; !asks(time.Minute) {
+		t.Error("not tested again, because the other GPU was switched to MIG meanwhile")
+	}
 }
