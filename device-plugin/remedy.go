@@ -32,7 +32,7 @@ func Remedy(reason, id, dir string) string {
 // orders matches commands that find the running plugin by its state directory.
 var orders = regexp.MustCompile(`nomad-device-pal (release|resume|clear)\b`)
 
-// Order returns the command line of an order to the running plugin.
+// Order returns the command with which an operator gives an order to the running plugin.
 func Order(dir, name string, ids ...string) string {
 	return strings.Join(append([]string{"nomad-device-pal " + name + ofStateDir(dir)}, ids...), " ")
 }

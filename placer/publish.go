@@ -53,7 +53,7 @@ func (p *pictures) LastPicture() *query.Snapshot {
 // PictureSince waits for a snapshot that includes all changes up to the given time. So callers see
 // their own changes. If the last snapshot lacks an older change, PictureSince waits for the next
 // snapshot for up to a second. If the placer makes no snapshot in this time, later calls do not
-// wait for it. So while the placer hangs, not every request takes a second longer.
+// wait for it. So a placer that hangs does not delay every request by a second.
 func (p *pictures) PictureSince(ctx context.Context, since time.Time) (*query.Snapshot, error) {
 	seen, behind := p.behind()
 	if behind && !since.After(seen) {

@@ -66,9 +66,9 @@ func ifTold(q *Queue, id string, estimates []time.Duration, ask func(e *entry)) 
 	}
 }
 
-// RemainingQuantiles returns quantiles of the predicted remaining run time of a gang, at cost 1.
-// The elements of `parts` are probabilities between 0 and 1. For an unknown gang,
-// RemainingQuantiles returns nil.
+// RemainingQuantiles predicts how long a gang will still run at cost 1, as quantiles. The elements
+// of `parts` are probabilities between 0 and 1. For an unknown gang, RemainingQuantiles returns
+// nil.
 func (q *Queue) RemainingQuantiles(now time.Duration, id string, parts ...float64) []time.Duration {
 	e := q.entries[id]
 	if e == nil {

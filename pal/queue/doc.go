@@ -141,10 +141,10 @@
 // [Options.Patience] times its estimated run time or its limit, whichever is shorter, but at least
 // an hour. Without an estimate and a limit, the patience is [Options.MaxWait]. Overdue gangs keep
 // their places in the queue. In addition, overdue gangs get turns, in order of submission. In its
-// turn, a gang starts if it fits, or if it fits after the Queue has stopped other gangs. If neither
-// is possible, the gang becomes the head, and its reservation stays the same until all of the reserved
-// GPUs are free. A gang that started in its turn is not stopped for others. The protection ends when
-// the placer restarts.
+// turn, a gang starts if it fits, or if it fits after the Queue has stopped other gangs. Otherwise
+// the gang becomes the head. Its reservation then stays the same until all reserved GPUs are free.
+// A gang that started in its turn is not stopped for others. The protection ends when the placer
+// restarts.
 //
 // During a turn, the rest of the queue works as usual: backfill, preemption, moves and waiting for
 // close GPUs. Other gangs use reserved GPUs only if they can be stopped by then, or if they are

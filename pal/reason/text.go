@@ -501,7 +501,7 @@ var ofRemedies = map[Kind]writer{
 	WiderFits: func(r Reason) string {
 		text := fmt.Sprintf("without pal_locality = %s, the job would fit now, on GPUs farther apart", r.Tier)
 		if !r.Until.IsZero() {
-			text += ", but would first wait for closer GPUs until " + Moment(r.Until) + " at the latest"
+			text += "; it would start at " + Moment(r.Until) + " at the latest, because closer GPUs may come free"
 		}
 		return text
 	},

@@ -28,8 +28,8 @@ func StartRun(job *api.Job) string {
 }
 
 // InNamespace returns a command's argument. If the namespace is not the default one, the flag for
-// the namespace comes before the argument. So that an argument with a dash is no flag, "--" comes
-// before it.
+// the namespace comes before the argument. "--" comes before an argument that begins with a dash,
+// so that it is not read as a flag.
 func InNamespace(namespace, arg string) string {
 	if strings.HasPrefix(arg, "-") {
 		arg = "-- " + arg

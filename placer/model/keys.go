@@ -175,7 +175,7 @@ func queueKeys() []Key {
 		queueKey("quantum", func(c *Config) *time.Duration { return &c.Queue.Quantum },
 			"GPU time of the first level of `las`. At least `1s`"),
 		queueKey("default_runtime", func(c *Config) *time.Duration { return &c.Queue.DefaultRuntime },
-			"Expected run time of a job without `pal_duration`, `max_run_duration` and earlier runs of its name. When jobs without an estimate usually run longer, nomad-pal [expects more](hints.md#run-times). It expects a job that has run longer than expected to run for as long again"),
+			"Expected run time of a job without `pal_duration`, `max_run_duration` and earlier runs of its name. When jobs without an estimate usually run longer, nomad-pal [raises this value](hints.md#run-times). It expects a job that has run longer than expected to run for as long again"),
 		queueKey("job_priority", func(c *Config) *bool { return &c.Queue.JobPriority },
 			"Jobs with a higher Nomad `priority` go first in every `order`. With `fair_share`, they go first only within their tenant. For them, nomad-pal stops jobs of a lower priority that allow it. Overdue gangs still get their `overdue_share`. Any user can choose any priority up to the servers' `job_max_priority` (100)"),
 		queueKey("fair_share", func(c *Config) *bool { return &c.Queue.FairShare },

@@ -48,8 +48,8 @@ func (e *deniedError) Error() string {
 
 func (e *deniedError) Unwrap() error { return e.cause }
 
-// Denied adds the name of the missing permission to Nomad's error "Permission denied". Denied does
-// not change other errors, or errors that already name the permission.
+// Denied adds the name of the missing permission to Nomad's error "Permission denied". Denied
+// leaves all other errors unchanged, and errors that already name the permission.
 func Denied(err error, right Right) error {
 	var said *deniedError
 	if !Refused(err) || errors.As(err, &said) {

@@ -19,8 +19,9 @@ const notWell = `Status != "ready" or SchedulingEligibility != "eligible" or any
 // mostAway is the maximum number of nodes that AwayNodes reads.
 const mostAway = 64
 
-// AwayNodes returns the nodes that are not ready, are not eligible, or have an unhealthy driver. If
-// there are more than mostAway such nodes, AwayNodes returns none of them, and all is false.
+// AwayNodes returns the nodes that are not ready, are not eligible, or have an unhealthy driver.
+// With more than mostAway such nodes, AwayNodes returns none of them, and its result `all` is
+// false.
 func (c *Client) AwayNodes(ctx context.Context) (away []*api.Node, all bool, err error) {
 	var stubs []*cluster.NodeStub
 	if _, err := c.api.Raw().Query("/v1/nodes", &stubs, (&api.QueryOptions{Filter: notWell}).WithContext(ctx)); err != nil {

@@ -140,7 +140,7 @@ func TestFartherApart(t *testing.T) {
 		w.Submit(bed.Gang{Name: "near", Members: 2, GPUs: 1, Runs: time.Hour, Meta: map[string]string{"pal_locality": "node"}})
 		w.RunFor(time.Minute)
 		e, err := snapshot(w).Explain(w.T.Context(), cluster.JobKey{Namespace: "default", ID: "near"})
-		want := []string{"Without pal_locality = node, the job would fit now, on GPUs farther apart, but would first wait for closer GPUs until 2000-01-01 00:07 UTC at the latest.", "With count = 1 instead of 2, the job would fit now."}
+		want := []string{"Without pal_locality = node, the job would fit now, on GPUs farther apart; it would start at 2000-01-01 00:07 UTC at the latest, because closer GPUs may come free.", "With count = 1 instead of 2, the job would fit now."}
 		if err != nil || !slices.Equal(sentences(e.Remedies), want) {
 			w.T.Errorf("%q, want %q: %v", e.Remedies, want, err)
 		}

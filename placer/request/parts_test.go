@@ -214,7 +214,7 @@ func TestUnlikePartsOfAGang(t *testing.T) {
 		count             int
 		want              string
 	}{
-		{"more", "", parts, 2, "cannot keep the members on different GPUs"},
+		{"more", "", parts, 2, "cannot keep members on different GPUs"},
 		{"together", `pal_neighbours = "any,self"`, parts, 2, ""},
 		{"alike", "", parts, 1, ""},
 		{"whole", "", whole, 2, ""},

@@ -71,8 +71,8 @@ func (v *View) Pins(r Request, p pal.Placement) rewrite.Pins {
 }
 
 // PinsToNodes returns pins for a gang that is to be handed over to Nomad. The pins name only nodes,
-// so the placer can take them off without a restart (see [rewrite.HandOver]). Only if the gang
-// shares GPUs, or if some GPUs of the nodes are excluded, the pins name GPUs.
+// so the placer can take them off without a restart (see [rewrite.HandOver]). The pins name GPUs
+// only if the gang shares GPUs, or if some GPUs of the nodes are excluded.
 func (v *View) PinsToNodes(r Request, p pal.Placement) rewrite.Pins {
 	if r.Mode == rewrite.ModePrefer { // they keep Nomad from nothing
 		return v.Pins(r, p)

@@ -155,7 +155,7 @@ func apart(author *api.Job, gang pal.Gang) error {
 		case each == 0:
 			first, each = *g.Name, n
 		case n != each:
-			return fmt.Errorf("members of group %q have %s, but members of group %q have %d, so nomad-pal cannot keep the members on different GPUs: "+
+			return fmt.Errorf("each member of group %q has %s, and each member of group %q has %d; with different numbers, nomad-pal cannot keep members on different GPUs: "+
 				"request the same number of parts per member in both groups, or add pal_neighbours = \"any,self\"", first, reason.Counted(each, "part of a GPU", "parts of GPUs"), *g.Name, n)
 		}
 	}

@@ -16,8 +16,8 @@ import (
 
 // Mark is the first element of each list that the placer writes. Some lists begin with one of the
 // longer marks below, all of which begin with Mark. A mark is not the id of any node or GPU, so it
-// adds nothing to a list. A mark does not prevent a match either, because set_contains_any is true
-// if any element matches.
+// adds nothing to a list. A mark does not keep the constraint from matching, because
+// set_contains_any needs only one matching element.
 const Mark = "nomad-pal"
 
 // These marks begin the lists of [ModeClass] pins with a class ceiling (markClass) or without one
