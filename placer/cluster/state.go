@@ -112,10 +112,10 @@ func (s *State) LeftBehind(a *Alloc) bool {
 	return job != nil && a.LeftBehind(job)
 }
 
-// FinishedIn reports whether the allocation succeeded for the job's current version. If a member of
-// a batch job succeeded in an older version, Nomad runs it again, even if the client reported the
-// end after the newer version was registered. If the version of an allocation is unknown, the
-// allocation counts as finished only if it was created after the last registration.
+// FinishedIn reports whether the allocation succeeded for the job's current version. Nomad reruns
+// members of a batch job that succeeded in an older version. This includes members whose client
+// reported the end only after the newer version was registered. If the version of an allocation is
+// unknown, the allocation counts as finished only if it was created after the last registration.
 func (a *Alloc) FinishedIn(job *api.Job) bool {
 	if a.Version != nil {
 		return a.endedSince(job) && *a.Version == *job.Version

@@ -22,9 +22,9 @@
 // A [Lifecycle] has four layers, and each embeds the next: Lifecycle (steps under way and this
 // reconcile's answers), memory (what was done for the job), known (what else was read about the
 // job), and [Observed] (the contents of Nomad's objects). A method may change only the layer of its
-// receiver and the layers inside it. As the receiver of a new method, choose the innermost layer
-// that has the fields that the method changes. No method changes an Observed. Events replace the
-// whole Observed. The comment of [Observed] names the one exception.
+// receiver and the layers inside it. Give a new method the innermost layer as receiver that has all
+// fields that the method changes. No method changes an Observed. Events replace the whole Observed.
+// The comment of [Observed] names the one exception.
 //
 // [World] tells a gang about the rest of the placer in this cycle. The methods of World change
 // nothing and make no requests. Package model implements World. If a handler needs something new

@@ -274,8 +274,8 @@ func (g *Lifecycle) wrong(err error, w World) []Effect {
 
 func (g *memory) log(l Level, text string, args ...any) Effect { return Log{l, text, args} }
 
-// RegisteredJob returns a job as Nomad stores it: with new indexes, version, submit time and
-// status. The job can be an earlier version of the job that it replaces (was).
+// RegisteredJob returns a job as Nomad stores it after a registration: with new indexes, version,
+// submit time and status. It replaces the job was, of which it can be an earlier version.
 func RegisteredJob(job, was *api.Job, index uint64, now time.Time) *api.Job {
 	if *was.JobModifyIndex == index {
 		return was // nothing changed

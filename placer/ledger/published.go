@@ -205,9 +205,9 @@ func (v *Ledger) HealthDescriptions() map[string]string {
 	return out
 }
 
-// Uncapped returns the GPUs of a device group whose scores for class A say little about jobs that
-// reach the power limit, because the measured GPUs did not reach the limit. GPUs with imported
-// times are left out.
+// Uncapped returns the GPUs of a device group that did not reach the power limit when class A was
+// measured. Their scores say little about jobs that reach this limit. GPUs with imported times are
+// left out.
 func (v *Ledger) Uncapped(group int) map[string]bool {
 	d, out := v.Devices[group], map[string]bool{}
 	accounts, err := attr.ParseAccounts(cluster.TextOf(d, attr.Measuring))

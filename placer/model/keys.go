@@ -169,7 +169,7 @@ func queueKeys() []Key {
 		queueKey("locality_wait", func(c *Config) *bool { return &c.Queue.LocalityWait },
 			"A gang waits for GPUs that are much faster or closer together, if nomad-pal expects them to come free so soon that the wait saves time"),
 		{Block: "queue", Name: "outlier_threshold", zero: true, field: func(c *Config) any { return &c.Queue.OutlierThreshold },
-			Doc: "GPUs with a PM score above this threshold are outliers. Only gangs that could not run without outliers get them. With 0, no GPU is an outlier"},
+			Doc: "GPUs with a PM score above this threshold are outliers. nomad-pal gives outliers only to gangs that could not run otherwise. With 0, no GPU is an outlier"},
 		queueKey("refuse_bad_neighbours", func(c *Config) *bool { return &c.Queue.Placement.RefuseBad },
 			"nomad-pal leaves a part of a [shared GPU](../tasks/share-gpus.md#neighbours) free when a job would do less work on it than its neighbours would lose. The job waits for a better part until it is overdue. nomad-pal applies this rule on V100s, and where it has learned the costs from finished runs"),
 		queueKey("quantum", func(c *Config) *time.Duration { return &c.Queue.Quantum },

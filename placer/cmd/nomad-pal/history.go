@@ -43,8 +43,8 @@ History Options:
   -limit=<n>               At most n runs; 0: all, up to 100,000. Default: 50.
   -columns=<columns>       Which of these columns to show: `+strings.Join(runColumnNames(), ", ")+`.
                            "slowdown" is the predicted slowdown on the run's GPUs. "packed" is the slowdown on the GPUs
-                           that packing would have chosen. "any" is the mean over all choices of the same number of GPUs of
-                           the model. "seen" is measured: the run time relative to earlier runs of the job. "stops" counts how often the run was
+                           that packing would have chosen. "any" is the slowdown on the same number
+                           of random GPUs of the model. "seen" is measured: the run time relative to earlier runs of the job. "stops" counts how often the run was
                            stopped for other jobs, "lost" are the GPU hours that these stops cost, and
                            "sooner" is how much earlier the run started because other jobs were stopped
                            for it.

@@ -65,8 +65,8 @@ type quoting struct {
 }
 
 // Write escapes the text, except line ends and tabs. Only the commands themselves write line ends
-// and tabs, because [row] escapes both in cells. JSON output stays valid, because only strings in
-// it contain characters that Write escapes.
+// and tabs, because [row] escapes both in cells. JSON output stays valid, because the characters
+// that Write escapes occur only in its strings.
 func (q *quoting) Write(p []byte) (int, error) {
 	text := append(q.rest, p...)
 	end := len(text)
