@@ -16,8 +16,8 @@ var helpProfileBuild = help("profile build [options] [<file>...]", `
 Turns measured times into a profile: how fast every GPU is for every
 application, relative to the median GPU of its kind, and its variability class.
 The profile is printed, or written to a file that the device plugin can read
-(plugin config "profile"). Nothing in the cluster changes. To change the profile
-that nomad-pal uses, see profile import.
+(plugin config "profile"). Nothing in the cluster changes: to import times, see
+profile import.
 
 Build Options:
 
