@@ -59,7 +59,7 @@ func answersTable() string {
 		{gpu.Denied, "The plugin lacks permission. This is not a fault of the GPU. The log and `doctor` report it"},
 		{gpu.Lost, "`gpu-lost`, whatever the question was"},
 		{gpu.NeedsReset, "`reset-required`, whatever the question was"},
-		{gpu.DriverGone, "For the questions that identify GPUs, the driver is gone, and the plugin publishes no GPU until it returns. For other questions, this counts as an error"},
+		{gpu.DriverGone, "When a question that identifies GPUs gets this answer, the plugin publishes no GPU until the driver returns. For other questions, this counts as an error"},
 		{gpu.Failed, "The next table shows the effect of an error"},
 	} {
 		var codes []string

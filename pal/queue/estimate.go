@@ -120,8 +120,8 @@ func (fs *foresight) unknown(e *entry) time.Duration {
 	return fs.usual
 }
 
-// Estimate returns the user's estimate of a job's run time on its best GPUs (see [Job.Best]),
-// multiplied by the factor of its tenant (see stretch); 0 without an estimate.
+// Estimate returns the user's estimate of a job's run time on its best GPUs (see [Job.Best]), or 0
+// without one. The estimate is multiplied by the factor of the job's tenant (see stretch).
 func (fs *foresight) Estimate(j Job) time.Duration {
 	return stretched(j.Estimate, fs.stretch(j.Tenant))
 }

@@ -45,7 +45,7 @@ func (h *History) retention() (time.Duration, error) {
 
 // Beside returns an error if an agent with this configuration must not run beside the active agent.
 // If two agents kept histories in local files, each file would contain only the time of its own
-// agent. On the active agent's own machine, the file is the same.
+// agent. Two agents on one machine share the file.
 func (f File) Beside(active palapi.Activity) error {
 	host, _ := os.Hostname() // "" matches no other agent
 	if f.History == nil || accounting.IsPostgres(f.History.Database) || !f.HA.on() || !active.Working || active.Host() == host {
