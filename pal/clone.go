@@ -3,25 +3,40 @@
 
 package pal
 
-import "slices"
-
 // Clone returns an independent copy of the cluster. Another goroutine can search the copy.
 func (c *Cluster) Clone() *Cluster {
-	o := *c
-	o.nodes, o.groups, o.gpus = slices.Clone(c.nodes), slices.Clone(c.groups), slices.Clone(c.gpus)
-	o.models = slices.Clone(c.models)
-	for m := range o.models {
+	o := new(Cluster)
+	Copy(o, c)
+	return o
+}
+
+// Copy makes c a copy of the other cluster, and reuses the memory of c if possible. What never changes
+// is shared.
+func Copy(c, of *Cluster) {
+	old := *c
+	*c = *of
+	c.groups, c.gpus = append(old.groups[:0], of.groups...), append(old.gpus[:0], of.gpus...)
+	upTo := make([][NumClasses][]int32, len(of.models))
+	for m := range min(len(upTo), len(old.models)) {
+		upTo[m] = old.models[m].upTo
+	}
+	c.models = append(old.models[:0], of.models...)
+	for m := range upTo {
 		for k := range NumClasses {
-			o.models[m].upTo[k] = slices.Clone(c.models[m].upTo[k])
+			c.models[m].upTo[k] = append(upTo[m][k][:0], of.models[m].upTo[k]...)
 		}
 	}
 	for k := range NumClasses {
-		o.upTo[k], o.inlierOffset[k] = slices.Clone(c.upTo[k]), slices.Clone(c.inlierOffset[k])
-		o.scales[k] = slices.Clone(c.scales[k])
+		c.upTo[k], c.inlierOffset[k] = append(old.upTo[k][:0], of.upTo[k]...), append(old.inlierOffset[k][:0], of.inlierOffset[k]...)
+		c.scales[k] = append(old.scales[k][:0], of.scales[k]...)
 	}
-	o.racks.free, o.dcs.free = slices.Clone(c.racks.free), slices.Clone(c.dcs.free)
-	o.open, o.unhealthy, o.avail = slices.Clone(c.open), slices.Clone(c.unhealthy), slices.Clone(c.avail)
-	o.occupancies = slices.Clone(c.occupancies)
-	o.resources, o.scratch = slices.Clone(c.resources), scratch{}
-	return &o
+	c.racks.free, c.dcs.free = append(old.racks.free[:0], of.racks.free...), append(old.dcs.free[:0], of.dcs.free...)
+	c.open, c.unhealthy, c.avail = append(old.open[:0], of.open...), append(old.unhealthy[:0], of.unhealthy...), append(old.avail[:0], of.avail...)
+	if of.occupancies != nil {
+		c.occupancies = append(old.occupancies[:0], of.occupancies...)
+	}
+	c.nodeFree, c.resources, c.scratch = append(old.nodeFree[:0], of.nodeFree...), append(old.resources[:0], of.resources...), scratch{}
+	if len(old.groups) == len(of.groups) {
+		c.scratch = old.scratch
+	}
 }

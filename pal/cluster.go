@@ -42,6 +42,7 @@ type Cluster struct {
 	avail        []uint16    // available GPUs of each group
 	size         []uint16    // GPUs of each group
 	nodeOf       []int32     // node of each group
+	nodeFree     []int32     // available GPUs of each node
 	resources    []Resources // unallocated resources of each node
 	largestGroup int         // GPUs of the largest group
 	stateHash    uint64      // changes with everything that searches depend on, see statehash.go
@@ -57,10 +58,9 @@ type Cluster struct {
 // nodeState is a node as NewCluster received it, and the position of the node's groups.
 type nodeState struct {
 	Node
-	firstGroup    int32
-	groups        int32
-	rack, dc      int32
-	availableGPUs int32
+	firstGroup int32
+	groups     int32
+	rack, dc   int32
 }
 
 // groupState is a device group. The GPUs of a group are consecutive and of one model.
@@ -133,12 +133,13 @@ func NewCluster(nodes []Node, l Locality) (*Cluster, error) {
 			}
 		}
 		c.nodes = append(c.nodes, ns)
-		c.resources = append(c.resources, n.Free)
+		c.resources, c.nodeFree = append(c.resources, n.Free), append(c.nodeFree, 0)
 	}
 	if slices.ContainsFunc(c.groups, func(g groupState) bool { return g.shared }) {
 		c.occupancies = make([]occupancy, len(c.gpus))
 	}
 	c.binScores()
+	c.stateHash ^= hashOfTopology(c)
 	return c, nil
 }
 
@@ -299,7 +300,7 @@ func (c *Cluster) refresh(i int) {
 	setBit(c.open, u.group, c.avail[u.group] > 0)
 	c.free += int(int16(d))
 	n := &c.nodes[g.node]
-	n.availableGPUs += int32(int16(d))
+	c.nodeFree[g.node] += int32(int16(d))
 	c.racks.free[n.rack] += int32(int16(d))
 	c.dcs.free[n.dc] += int32(int16(d))
 	c.stateHash ^= hashOfGPU(i)

@@ -141,7 +141,7 @@ func (d *topologyLevel) groupsOf(i int) (groups []int32, free int) {
 // available GPUs.
 func (s *search) groupsOfNode(i int) (groups []int32, free int) {
 	n := &s.c.nodes[i]
-	return s.everywhere()[n.firstGroup : n.firstGroup+n.groups], int(n.availableGPUs)
+	return s.everywhere()[n.firstGroup : n.firstGroup+n.groups], int(s.c.nodeFree[i])
 }
 
 // better reports whether a domain beats the best so far.

@@ -26,7 +26,6 @@ func Place(c *Cluster, g Gang, p Policy) (pl Placement, ok bool) {
 // Found is a placement with the details of its search, which [ExplainFound] uses.
 type Found struct {
 	Placement
-	c         *Cluster
 	stateHash uint64 // state of the cluster during the search
 	gang      Gang
 	policy    Policy
@@ -81,7 +80,7 @@ func findWithin(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 		if !better && (crowd > crowded || m == anyModel) {
 			continue
 		}
-		of := Found{s.predict(members), c, hash, g, p, -1, m, s.walked, s.roomier, nil}
+		of := Found{s.predict(members), hash, g, p, -1, m, s.walked, s.roomier, nil}
 		if better {
 			all = all[:0]
 		}
@@ -101,7 +100,7 @@ func findWithin(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 // current returns true only if [Find] would return the same result now. If current returns false,
 // the result may still be the same.
 func (f *Found) current(c *Cluster, g Gang, p Policy) bool {
-	if f.c != c || f.stateHash != c.stateHash || f.policy.Name != p.Name || f.policy.RoomForWide != p.RoomForWide || f.policy.RefuseBad != p.RefuseBad && g.Sharing != nil || !f.gang.same(g) || f.policy.Sample != nil || p.Sample != nil {
+	if f.stateHash != c.stateHash || f.policy.Name != p.Name || f.policy.RoomForWide != p.RoomForWide || f.policy.RefuseBad != p.RefuseBad && g.Sharing != nil || !f.gang.same(g) || f.policy.Sample != nil || p.Sample != nil {
 		return false
 	}
 	return f.policy.OutlierThreshold == p.OutlierThreshold || p.OutlierThreshold == 0 && c.outliers.above == f.policy.OutlierThreshold && c.outliers.free[g.class()] == 0

@@ -5,10 +5,45 @@ package pal
 
 import "math"
 
-// The state hash of a cluster covers everything that can change and affect a search. The hash is
-// the exclusive or of one number for every available GPU, every taken part of a shared GPU, and the
-// free resources of every node. A cluster that returns to an earlier state has the same hash as
-// before.
+// The state hash of a cluster covers everything that affects a search. The hash is
+// the exclusive or of one number for what never changes, for every available GPU, every taken part of
+// a shared GPU, and the free resources of every node. A cluster that returns to an earlier state has
+// the same hash as before.
+
+// State returns the state hash of a cluster.
+func State(c *Cluster) uint64 { return c.stateHash }
+
+// hashOfTopology returns the hash of what never changes, and of the nodes' resources.
+func hashOfTopology(c *Cluster) uint64 {
+	h := uint64(0)
+	add := func(numbers ...uint64) {
+		for _, n := range numbers {
+			h = mix(h ^ n)
+		}
+	}
+	for _, penalties := range c.locality {
+		for _, l := range penalties {
+			add(math.Float64bits(l))
+		}
+	}
+	for _, m := range c.models {
+		for _, b := range []byte(m.name) {
+			add(uint64(b))
+		}
+	}
+	for _, u := range c.gpus {
+		g := c.groups[u.group]
+		n := c.nodes[g.node]
+		add(uint64(u.group), uint64(g.node), uint64(g.model), uint64(n.rack), uint64(n.dc), uint64(u.NUMA), uint64(u.Island))
+		for k := range NumClasses {
+			add(math.Float64bits(float64(u.Scores[k])), math.Float64bits(float64(binValue(u.GPU, k))))
+		}
+	}
+	for i, r := range c.resources {
+		h ^= hashOfResources(i, r)
+	}
+	return h
+}
 
 func hashOfGPU(i int) uint64 { return mix(uint64(i) + 1) }
 

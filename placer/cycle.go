@@ -278,16 +278,10 @@ func (p *journal) profileDue(now time.Time) *dueWrite {
 // syncQueue lets each gang tell the queue what has happened to the gang since the previous cycle.
 // syncQueue also tells the queue on which GPUs each gang runs, according to the view.
 func (p *Placer) syncQueue(ctx context.Context) {
-	others := false
 	for _, k := range p.m.View.TakeShifted() {
 		if t := p.m.Jobs[k]; t != nil {
 			t.Idle = false // the queue must learn where the gang runs
-		} else {
-			others = true
 		}
-	}
-	if others {
-		p.m.Queue.Changed()
 	}
 	for _, t := range p.m.Sorted() {
 		if t.Idle {
@@ -295,8 +289,8 @@ func (p *Placer) syncQueue(ctx context.Context) {
 		}
 		p.m.BeginJob(t.Key)
 		p.step(ctx, t, gang.Sync{Unread: t.PassedOver, After: t.After != nil, Eligible: t.Eligible})
-		if id := t.Key.String(); t.Placed && !p.m.Queue.PlacedOn(id, p.m.View.Holds(t.Key)) {
-			p.m.Queue.SetPlacement(gang.QueueTime(p.m.Time), id, p.m.At(t))
+		if t.Placed {
+			p.m.Queue.SetPlacement(gang.QueueTime(p.m.Time), t.Key.String(), p.m.At(t))
 		}
 		t.Idle = t.Quiet(p.m) && !t.PassedOver && t.After == nil
 	}

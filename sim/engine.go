@@ -133,7 +133,6 @@ func (c Config) Run() (Outcome, error) {
 }
 
 func (c Config) engine() (*engine, error) {
-	c.Queue.Exclusive = true
 	q, err := queue.New(c.Queue)
 	if err != nil {
 		return nil, err

@@ -157,7 +157,6 @@ func (e *engine) fault(ev event) {
 	if ev.repair {
 		delete(e.faults.down, ev.gpu)
 		e.Cluster.SetHealth(ev.gpu, false, false)
-		e.queue.Changed()
 		return
 	}
 	e.nextFailure()
@@ -174,6 +173,5 @@ func (e *engine) fault(ev event) {
 		e.queue.Stopped(e.now, e.Jobs[i].ID)
 	}
 	e.Cluster.SetHealth(ev.gpu, true, false)
-	e.queue.Changed()
 	e.unlessNever(e.faults.rand.ExpFloat64()*e.Failures.RepairH*3600, event{gpu: ev.gpu, repair: true})
 }

@@ -71,7 +71,7 @@ func under(path, folder string) bool { return path == folder || strings.HasPrefi
 // effects. For time and math/rand/v2, checkCalls allows only calls without hidden state.
 var pure = []string{
 	"bytes", "cmp", "compress/gzip", "container/heap", "crypto/sha256", "encoding/base64", "encoding/hex", "encoding/json", "errors", "fmt", "hash/fnv", "io",
-	"iter", "maps", "math", "math/bits", "math/rand/v2", "path", "slices", "sort", "strconv", "strings", "time",
+	"iter", "maps", "math", "math/bits", "math/rand/v2", "path", "slices", "sort", "strconv", "strings", "time", "unique",
 }
 
 // The core is pure: it imports itself, and those packages of the standard library that have

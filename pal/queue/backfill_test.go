@@ -83,23 +83,19 @@ func TestOutliersThatAreNeeded(t *testing.T) {
 			nodes[n].Groups[0].GPUs[0].Scores[k] = 3
 		}
 	}
-	for _, exclusive := range []bool{true, false} {
-		o := Default()
-		o.Exclusive = exclusive
-		q, err := New(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, err := pal.NewCluster(nodes, pal.TwoTier(1.7))
-		if err != nil {
-			t.Fatal(err)
-		}
-		gang := pal.Gang{ID: "wide", Class: pal.ClassA, MemberSets: []pal.MemberSet{{Members: 2, GPUs: 8}}}
-		if err := q.Submit(0, Job{ID: "wide", Gang: gang}); err != nil {
-			t.Fatal(err)
-		}
-		if got := q.Decide(0, c); len(got) != 1 || got[0].Kind != Start {
-			t.Errorf("exclusive %v: decided %v, want a start", exclusive, got)
-		}
+	q, err := New(Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := pal.NewCluster(nodes, pal.TwoTier(1.7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	gang := pal.Gang{ID: "wide", Class: pal.ClassA, MemberSets: []pal.MemberSet{{Members: 2, GPUs: 8}}}
+	if err := q.Submit(0, Job{ID: "wide", Gang: gang}); err != nil {
+		t.Fatal(err)
+	}
+	if got := q.Decide(0, c); len(got) != 1 || got[0].Kind != Start {
+		t.Errorf("decided %v, want a start", got)
 	}
 }

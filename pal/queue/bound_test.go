@@ -137,7 +137,7 @@ func TestShare(t *testing.T) {
 			places[a.Job] = a.Placement
 			q.Started(now, a.Job, a.Placement)
 		}
-		served += (q.account.used + q.account.idle) / 60
+		served += q.account.used / 60
 	}
 	const share, oneTurn = 0.25 * 16 * 200, 4 * (10 + 10)
 	if served < share-oneTurn || served > share+oneTurn {

@@ -73,9 +73,9 @@ func TestReachOfCenturies(t *testing.T) {
 	if err := q.Submit(in2026, Job{ID: "j", Gang: pal.SingleGPUs("j", pal.ClassA, 1), Estimate: longestRun}); err != nil {
 		t.Fatal(err)
 	}
-	p := q.at(in2026, nil)
+	p := q.newPass(in2026, nil)
 	e, at := q.entries["j"], in2026+2*longestRun
-	defer p.startingAt(at)()
+	p.startsAt = at
 	if end := p.reach(e, 1); end < at {
 		t.Errorf("it reaches from %v to %v", at, end)
 	}

@@ -7,9 +7,6 @@ import (
 	"time"
 )
 
-// safeFor returns how long after its start a gang must not be stopped or moved.
-func (e *entry) safeFor() time.Duration { return minRuns * e.job.RestartCost }
-
 // lostShare and mostCheckpoint apply to gangs that write checkpoints at known times. A gang with
 // checkpoints can be stopped only while it would lose at most lostShare of its run time so far. But
 // a gang whose checkpoints are further apart than mostCheckpoint can be stopped at any time.

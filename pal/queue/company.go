@@ -74,9 +74,9 @@ func companyOf(n int64) int8 {
 
 // LookAround records the company of each running gang that shares GPUs, except elastic gangs. Call
 // LookAround after the GPUs of running gangs have been reported.
-func (rs *runners) LookAround(now time.Duration, c *pal.Cluster) {
-	for _, e := range rs.running {
-		if e.job.Gang.Sharing != nil && e.elastic == nil {
+func (q *Queue) LookAround(now time.Duration, c *pal.Cluster) {
+	for _, e := range q.all {
+		if e.state >= running && e.job.Gang.Sharing != nil && !e.elastic() {
 			e.company.meet(now, c.Company(e.job.Gang, e.placement))
 		}
 	}

@@ -5,31 +5,53 @@ package queue
 
 import (
 	"time"
+	"unique"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// pass is one run of Decide.
+// pass is one run of Decide. It makes lists of the Queue's gangs at its beginning.
 type pass struct {
-	planner
+	finder
+	running []*entry // including gangs that are being stopped or moved
+	pending []*entry // gangs whose start, move or growth is decided, but not reported
+	claims  []*entry // gangs for which others are being stopped
+	victims []*entry // the running gangs that can be stopped, worst first; see mayBeStopped
 	actions []Action
-	decided int       // number of starts and claims
-	heads   []*tenant // tenants with gangs that the walk still has to try, sorted
-	sorted  int       // value of decided when heads was last sorted
-	ending  []*entry  // gangs that stop for no other gang, see fitsOnceOthersEnd
+
+	head    *entry // the overdue gang whose turn it is or, without one, the first gang that did not fit; nil: none
+	reserve *reservation
+	// lanes says which gangs of a signature the pass still tries after one of them has failed: those
+	// whose expected run time at cost 1 is at most this time.
+	lanes map[unique.Handle[signature]]time.Duration
+	delayed  bool             // the last search found GPUs, but the start would delay the head
+	verdicts map[*entry]*Wait // why gangs wait; nil if nobody asks
 }
 
-// at returns a planner for questions about the queue and the cluster at the time `now`. If a
-// question does not need the cluster, c can be nil.
-func (q *Queue) at(now time.Duration, c *pal.Cluster) planner {
-	return planner{finder: finder{Queue: q, whatIf: whatIf{c: c, exclusive: q.opt.Exclusive}, now: now, rooms: map[*fitKind]*room{}, alone: map[beside]bool{}}}
+// newPass returns a pass that has decided nothing. If a question does not need the cluster, c can be
+// nil.
+func (q *Queue) newPass(now time.Duration, c *pal.Cluster) *pass {
+	p := &pass{finder: finder{Queue: q, now: now, base: c, c: c}, lanes: map[unique.Handle[signature]]time.Duration{}}
+	for _, e := range q.all {
+		switch {
+		case e.state == starting || e.state == moving:
+			p.pending = append(p.pending, e)
+		case e.promised != nil:
+			p.claims = append(p.claims, e)
+		}
+		if e.state >= running {
+			p.running = append(p.running, e)
+		}
+	}
+	return p
 }
 
 // Decide returns what to do now. Decide leaves the cluster unchanged. Each decision stays in force
 // until the caller reports the outcome.
 //
 // First, Decide accounts for the time that has passed and for finished runs. Decide updates overdue
-// gangs, ended windows and expected run times. After that, Decide takes four steps. Each step uses
+// gangs and expected run times. After that, Decide takes four steps. Each step uses
 // the GPUs that the earlier steps left:
 //
 //  1. Decide holds the GPUs of earlier starts and moves.
@@ -41,59 +63,62 @@ func (q *Queue) at(now time.Duration, c *pal.Cluster) planner {
 // If a waiting gang does not fit, the pass skips the other gangs with the same signature, except
 // shorter gangs that might fit. Reservations, preemption and moves need further searches.
 func (q *Queue) Decide(now time.Duration, c *pal.Cluster) []Action {
-	q.age(now)
-	if q.windows.ended(now) {
-		q.version++ // the windows' GPUs count as newly free
-	}
-	q.resort()
-	q.foreseeEnds(&q.foresight, now)
-	q.passes++
-	p := &pass{planner: q.at(now, c)}
-	defer p.putBack()
-	for _, e := range q.running {
-		if e.state == stopping && e.stopsFor == nil {
-			p.ending = append(p.ending, e)
+	p := q.newPass(now, c)
+	p.decide()
+	p.checkForecast()
+	for _, c := range []*pal.Cluster{p.c, p.ended, p.empty} {
+		if c != nil {
+			q.spare = append(q.spare, c)
 		}
 	}
-	p.holdPending()
-	p.serve()
-	if p.head == nil || q.opt.Backfill != BackfillNone {
-		p.walk()
-	}
-	var kept []int
-	if p.turn != nil {
-		kept = p.holdToEnd(p.turn.placement)
-	}
-	if q.opt.Migrate && !p.full() {
-		p.migrate()
-	}
-	p.grow()
-	p.account.idle = p.c.Amount(kept...)
-	p.checkForecast()
 	return p.actions
 }
 
-// take marks a placement as used for the rest of the pass.
-func (p *finder) take(g pal.Gang, pl pal.Placement) {
-	p.c.Take(g, pl)
-	p.undo = append(p.undo, func() { p.c.Release(g, pl) })
-}
-
-// holdPending holds the GPUs of the starts and moves that earlier passes decided but the caller has
-// not reported yet.
-func (p *finder) holdPending() {
+func (p *pass) decide() {
+	p.age(p.now)
+	p.resort()
+	p.foreseeEnds()
+	p.passes++
+	p.c = p.copyOf(p.base)
+	p.count(p.now)
 	for _, e := range p.pending {
 		if e.state == moving {
-			p.holdToEnd(e.target)
+			p.hold(e.target.GPUs())
 		} else {
-			p.holdToEnd(e.placement)
+			p.hold(e.placement.GPUs())
+		}
+	}
+	p.serve()
+	if p.head == nil || p.opt.Backfill != BackfillNone {
+		p.walk()
+	}
+	kept := p.hold(turnGPUs(p.Queue))
+	if p.opt.Migrate && !p.full() {
+		p.migrate()
+	}
+	p.grow()
+	for _, e := range p.line {
+		if e.elastic() { // the pass may have tried it with fewer members
+			p.resize(e, e.full.MemberSets[0].Members)
+		}
+	}
+	p.meter(kept)
+}
+
+// foreseeEnds gives each gang that should have ended by now a new expected end, at least a second
+// in the future.
+func (p *pass) foreseeEnds() {
+	for _, e := range p.running {
+		if e.expectedEnd < p.now {
+			e.expectedEnd = p.now + max(time.Second, stretched(p.remaining(e, p.now), e.cost(e.placement)))
 		}
 	}
 }
 
 // start decides that a waiting gang starts on this placement.
 func (p *pass) start(e *entry, f pal.Found) {
-	p.leaveQueue(e)
+	p.dequeue(e)
+	p.breakPromise(e)
 	p.forecasts.learnWait(p.now, e)
 	p.resize(e, len(f.Members))
 	e.waited += p.now - e.waitingSince
@@ -103,9 +128,7 @@ func (p *pass) start(e *entry, f pal.Found) {
 	p.countHeld(e, 1)
 	p.pending = append(p.pending, e)
 	p.started = append(p.started, e)
-	p.starts++
-	p.decided++
-	p.take(e.job.Gang, f.Placement)
+	p.c.Take(e.job.Gang, f.Placement)
 	if p.head != nil && !p.hasTurn(p.head) {
 		p.reserve = nil // the head may now do with other GPUs
 	}
@@ -119,150 +142,72 @@ func (p *pass) start(e *entry, f pal.Found) {
 //   - Make elastic gangs give back members, and stop other gangs.
 //
 // The first gang that waits for GPUs is the head, which the gangs behind it must not delay. If a gang
-// must wait, the walk tries no other gang of its bucket, unless a shorter gang may fit. The walk skips
-// gangs with a claim.
+// must wait, the walk tries no other gang with its signature, unless a shorter gang may fit. The walk
+// skips gangs for which others are being stopped.
 func (p *pass) walk() {
-	for {
-		b := p.first()
-		if b == nil || p.full() {
+	next := p.inTurns(func(e *entry) bool {
+		slack, failed := p.lanes[e.sig]
+		return e.promised == nil && (!failed || 0 < slack && e.expect <= slack)
+	})
+	for !p.full() && (p.head == nil || p.opt.Backfill != BackfillNone) {
+		e := next()
+		if e == nil {
 			return
 		}
-		e := p.next(b)
-		if p.overQuota(e) || p.hasTurn(e) {
-			b.done = p.passes
-			continue
+		sig := e.sig // the signature of an elastic gang changes with its size
+		if why := p.try(e); why != "" {
+			p.lanes[sig] = p.slack
+			p.passOver(e, sig, why)
 		}
-		if f, ok := p.fits(b, e); ok {
-			f, by := p.sparing(e, f)
-			if by != nil || p.holdsOut(e, f.Placement) {
-				b.done = p.passes
-			} else {
-				p.start(e, f)
-				p.goOn(b, e)
-			}
-			continue
-		}
-		if p.stopFor(e, p.level(e, p.now)) {
-			p.goOn(b, e)
-			continue
-		}
-		// Only a gang that could use the GPUs can be the head, because GPUs are kept for the head.
-		if p.head == nil && p.awaits(e) && p.barring(e) == nil {
-			p.head = e
-			if p.opt.Backfill == BackfillNone {
-				return
-			}
-		}
-		p.goOn(b, e)
 	}
 }
 
-// next returns the gang of the bucket that the pass tries next.
-func (p *pass) next(b *bucket) *entry {
-	if b.passes == p.passes {
-		return b.from
+// try starts a gang, or stops others for it. If neither is possible, the result says why.
+func (p *pass) try(e *entry) (why reason.Kind) {
+	p.slack = 0
+	if p.overQuota(e) || p.hasTurn(e) {
+		return reason.GPUs
 	}
-	return b.es[0].e
-}
-
-// goOn chooses the gang of the bucket that the pass tries after e. If e would end too late, the
-// next gang is the first gang behind e whose expected run time is within the slack. If e has left
-// the bucket, the next gang is the bucket's new first gang. But if this pass has already skipped
-// gangs of the bucket, the next gang's expected run time must also be within the slack.
-func (p *pass) goOn(b *bucket, e *entry) {
-	first := b.passes != p.passes
-	switch {
-	case e.bucket != b: // e starts, or others are stopped for e
-		if first {
-			return
+	if f, ok := p.fits(e); ok {
+		f, by := p.sparing(e, f)
+		if by != nil {
+			return reason.Spared
 		}
-	case p.slack > 0:
-		b.slack = p.slack
-	default:
-		b.done = p.passes
-		return
+		if p.holdsOut(e, f.Placement) {
+			return reason.Locality
+		}
+		p.start(e, f)
+		return ""
 	}
-	b.passes, b.from = p.passes, b.after(e.key, b.slack)
-	if b.from == nil {
-		b.done, b.passes = p.passes, 0
+	why = reason.GPUs
+	if p.delayed {
+		why = reason.Reserved
 	}
+	if p.stopFor(e, p.levelNow(e, p.now)) {
+		return ""
+	}
+	// Only a gang that could use the GPUs can be the head, because GPUs are kept for the head.
+	if p.head == nil && p.awaits(e) && p.barring(e) == nil {
+		p.head = e
+	}
+	return why
 }
 
 // full reports whether the pass has reached its limit of actions.
 func (p *pass) full() bool { return p.opt.Starts > 0 && len(p.actions) >= p.opt.Starts }
 
-// possible reports whether the gang would fit on the GPUs that are healthy now if no gang of the
-// Queue ran.
-func (p *finder) possible(e *entry) bool {
-	return p.roomOf(e).ever.of(func() bool { return p.fitsWithout(e, p.withoutRunning) })
-}
-
-// awaits reports whether the gang will fit at some time, even if all services keep running.
-func (p *finder) awaits(e *entry) bool {
-	return p.possible(e) && p.roomOf(e).onceEnded.of(func() bool { return p.endless == 0 || p.fitsWithout(e, p.withoutEnding) })
-}
-
-// roomOf returns the cached answers (see room) for gangs of this gang's kind.
-func (p *finder) roomOf(e *entry) *room {
-	k := p.kindOf(e)
-	if p.opt.Exclusive {
-		return &k.room
-	}
-	if p.rooms[k] == nil {
-		p.rooms[k] = new(room)
-	}
-	return p.rooms[k]
-}
-
-// doneWith reports whether no gang of the bucket is left for this pass to try.
-func (p *pass) doneWith(b *bucket) bool {
-	return b.done == p.passes || b.sig.claimed
-}
-
-// first returns the bucket whose next gang comes first in the order, or nil if no gang is left to
-// try.
-func (p *pass) first() *bucket {
-	if p.byTenant() {
-		return p.firstByTenant()
-	}
-	var best *bucket
-	for _, b := range p.live {
-		if !p.doneWith(b) && (best == nil || p.next(b).key.compare(p.next(best).key) < 0) {
-			best = b
-		}
-	}
-	return best
-}
-
 // fits returns a placement on which the gang can start now. If there is a head, the rules of
 // backfilling apply. If an elastic gang does not fit, it keeps its least size for the rest of the
 // pass. The caller can then try to free GPUs for this size.
-func (p *pass) fits(b *bucket, e *entry) (pal.Found, bool) {
-	p.slack = 0
-	try := attempt{version: p.version, head: p.head}
-	if p.head != nil || len(p.windows.list) > 0 {
-		try.first, try.starts = e, p.starts // the result also depends on this gang, and on which gangs have started
-	}
-	if e.job.Gang.Sharing != nil {
-		try.starts = p.starts // the gangs on a shared GPU decide which other gangs can join them
-	}
+func (p *pass) fits(e *entry) (f pal.Found, ok bool) {
+	p.delayed = false
 	if e.least() > p.c.FreeGPUs() {
-		p.toLeast(e)
-		return pal.Found{}, false
+		p.resize(e, e.job.Least)
+		return f, false
 	}
-	if p.opt.Exclusive && b.failed == try {
-		p.slack = b.failedUntil - p.now
-		p.toLeast(e)
-		return pal.Found{}, false
-	}
-	f, ok := p.asManyAsFit(e, p.backfill)
+	f, ok = p.asManyAsFit(e, p.backfill)
 	if !ok && p.mayUseOutlier(e) {
-		if f, ok = p.onOutlier(e); !ok {
-			return f, false // record no failed attempt: the gang may soon accept an outlier that is free now
-		}
-	}
-	if !ok {
-		b.failed, b.failedUntil = try, p.now+p.slack
+		f, ok = p.onOutlier(e)
 	}
 	return f, ok
 }

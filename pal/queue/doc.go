@@ -37,68 +37,38 @@
 // GPUs and device groups are numbered within one [pal.Cluster]. If the caller builds a new cluster,
 // it must call [Queue.Rebase].
 //
-// # One ledger
+// # Facts and passes
+//
+// The Queue keeps facts: the jobs, what the caller reported about them, what was decided and is not
+// reported yet, the history of run times, and the use of GPUs. All else is computed in each pass (a
+// run of Decide): who holds what, which gang can be stopped, which GPUs are kept and for whom. A pass
+// works on a copy of the cluster, and on further copies for its what-ifs, so nothing must be undone.
 //
 // The caller keeps the only ledger of who holds which GPU. The ledger consists of the cluster that
 // the caller passes to Decide, and of the placement that the caller reported last for each gang.
-// The Queue never changes a reported placement by itself. When a placement is reported, the Queue
-// computes the gang's size, usage, work done, expected end and level, and sorts its lists
-// accordingly. The ledger does not contain decisions whose outcome is not reported yet (starts,
-// moves, claims).
+// The ledger does not contain decisions whose outcome is not reported yet. A gang's GPUs can change
+// while it runs or is being stopped. Before each Decide, the caller reports them
+// ([Queue.SetPlacement]).
 //
-// A gang's GPUs can change while it runs or is being stopped. Before each Decide, the caller
-// reports the exact GPUs of each running or stopping gang ([Queue.SetPlacement]). Gangs whose GPUs
-// cannot have changed need no report.
+// To ask is to decide: [Queue.Waiting], [Queue.Ask] and [Queue.RoomFor] run a pass on a copy of the
+// Queue. Where the pass passes a gang over, it notes why.
 //
 // # What must stay true
 //
 // Changes of this package must preserve the following properties. The tests in property_test.go
 // check most of them.
 //
-//   - A Queue is not safe for concurrent use. Even two questions must not run at the same time.
+//   - A Queue is not safe for concurrent use. A clone is independent.
 //   - The same calls in the same order give the same answers and actions. No decision may depend on
 //     a clock, on chance or on the order of a map.
-//   - [Queue.Decide] and the questions leave the cluster as it was before the call. The only
-//     exception is [Queue.Beside]: it marks GPUs as taken until the caller undoes that.
-//   - Questions are all methods that return something about gangs, tenants or the history: Waiting,
-//     WaitingAt, WaitsIf, RoomFor, Look, Wake, Ends, Tenants, RunTimes and so on. Decide is not a
-//     question. All other methods report or set something. A question must not change later answers
-//     and actions, with two exceptions (see below).
-//   - Questions write to the Queue nevertheless. Questions fill caches and buffers, resize elastic
-//     gangs until the question is answered, and update levels. Two small effects
-//     are visible to the caller. First, if a question has computed a level, this level is not
-//     computed again before it is due. Second, if [Queue.RoomFor] or [Queue.TenantUse] is asked
-//     about a new namespace, it adds this namespace to the Queue. So ask a clone if possible, as the placer does.
-//   - [Queue.Clone] copies everything that the Queue changes in place. clone.go must handle each
-//     new field. In the copy, pointers to entries, claims, buckets, levels and tenants must point
-//     to copies. Slices and maps must be copied, unless the Queue only replaces them as a whole.
-//     Caches of the copy can be empty.
-//   - [Queue.Changed] drops everything that the Queue caches about the cluster. It must drop each
-//     value that is cached for longer than a pass. Queue.version must grow whenever a GPU can have
-//     come free, because on an exclusive cluster ([Options.Exclusive]) a failed search is not
-//     repeated until the version grows.
+//   - [Queue.Decide] and the questions leave the cluster as it was. A question changes no later answer
+//     or action.
+//   - What the Queue remembers of its computations (memos of an entry, answers to searches) follows
+//     from its facts, and can be dropped at any time.
 //   - A gang's signature contains everything that decides where the gang fits, except two things.
 //     The exceptions are the gang's run time, which matters only on GPUs of a window that has not
-//     begun, and whether the gang has its turn. Caches whose key is the signature must handle both
-//     exceptions. If any other condition were missing from the signature, gangs that fit in
-//     different places would share one search.
-//
-// # Its parts
-//
-// A Queue consists of these parts:
-//
-//   - foresight: how long gangs run, and the order that follows
-//   - book: the waiting gangs
-//   - runners and levels: the running gangs, and which of them may be stopped
-//   - tenancy, gangKinds, windows, account and forecasts
-//
-// The code that runs in a pass (one run of Decide), or for a question, consists of layers. Each
-// layer uses only the layers listed before it:
-//
-//   - whatIf (whatif.go): the cluster as it would be after hypothetical changes
-//   - finder (search.go): where one gang fits
-//   - planner (backfill.go): which gangs a start would delay
-//   - pass (decide.go), which decides, and asker (waiting.go), which only answers questions
+//     begun, and whether the gang has its turn. If any other condition were missing from the
+//     signature, gangs that fit in different places would share one search.
 //
 // # Who goes first
 //

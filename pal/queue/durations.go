@@ -43,7 +43,7 @@ func later(at, d time.Duration) time.Duration {
 
 // cost returns the gang's run time on the placement divided by its run time at cost 1 with all
 // members.
-func (e *entry) cost(pl pal.Placement) float64 { return pl.Cost() * e.slower }
+func (e *entry) cost(pl pal.Placement) float64 { return pl.Cost() * e.slower() }
 
 // does returns how much work the gang does on the placement in the time d. Work is measured as time
 // at cost 1.

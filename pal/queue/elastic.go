@@ -26,12 +26,8 @@ import (
 // After each start and each change of size, the gang keeps its size for twice the restart cost. A
 // waiting elastic gang counts with all its members in the queue.
 
-// elastic is the state that only elastic gangs have.
-type elastic struct {
-	full pal.Gang // the gang with all members; Job.Gang has the current size
-	lent float64  // whole GPUs of a growth that is decided but not reported yet; they count towards limits
-	at   int      // index in runners.elastics, while the gang runs
-}
+// elastic reports whether the gang is elastic.
+func (e *entry) elastic() bool { return e.job.Least > 0 }
 
 // checkElastic returns an error if the gang is elastic and its sizes are invalid.
 func (j Job) checkElastic() error {
@@ -49,83 +45,70 @@ func (j Job) checkElastic() error {
 // Slower returns the run time with n members relative to the run time with all members.
 func Slower(n, all int) float64 { return float64(all) / float64(max(1, n)) }
 
+// allMembers returns the gang with all its members.
+func (e *entry) allMembers() pal.Gang {
+	if e.elastic() {
+		return e.full
+	}
+	return e.job.Gang
+}
+
 // whole returns the number of GPUs that the gang requests with all its members.
 func (e *entry) whole() int {
-	if e.elastic == nil {
-		return e.gpus
+	if e.elastic() {
+		return e.full.GPUs()
 	}
-	return e.full.GPUs()
+	return e.gpus
 }
 
 // least returns the smallest number of GPUs on which the gang can run.
 func (e *entry) least() int {
-	if e.elastic == nil {
-		return e.gpus
+	if e.elastic() {
+		return e.job.Least * e.full.MemberSets[0].GPUs
 	}
-	return e.job.Least * e.full.MemberSets[0].GPUs
+	return e.gpus
 }
 
-// most returns the largest number of GPUs that an elastic gang can use. For any other gang, it
-// returns 0.
-func (e *entry) most() int {
-	if e.elastic == nil {
-		return 0
+// slower returns the gang's run time with its current number of members, relative to the run time
+// with all members.
+func (e *entry) slower() float64 {
+	if e.elastic() {
+		return e.slowerWith(e.job.Gang.MemberSets[0].Members)
 	}
-	return e.full.GPUs()
+	return 1
 }
 
-// sized returns a copy of the gang that has n members.
-func (el *elastic) sized(n int) pal.Gang {
-	g := el.full
+// slowerWith is like slower, for n members.
+func (e *entry) slowerWith(n int) float64 {
+	if e.elastic() {
+		return Slower(n, e.full.MemberSets[0].Members)
+	}
+	return 1
+}
+
+// sized returns the elastic gang with n members.
+func (e *entry) sized(n int) pal.Gang {
+	g := e.full
 	g.MemberSets = slices.Clone(g.MemberSets)
 	g.MemberSets[0].Members = n
 	return g
 }
 
-// resize sets the number of members of an elastic gang. Do not call resize between the call of
-// countHeld that adds the gang's GPUs and the call that subtracts them.
+// resize sets the number of members of an elastic gang. For other gangs, resize does nothing.
 func (q *Queue) resize(e *entry, n int) {
-	if e.elastic == nil || n == e.job.Gang.MemberSets[0].Members {
+	if !e.elastic() || n == e.job.Gang.MemberSets[0].Members {
 		return
 	}
 	e.job.Gang = e.sized(n)
-	e.gpus, e.slower = e.job.Gang.GPUs(), Slower(n, e.full.MemberSets[0].Members)
+	e.gpus = e.job.Gang.GPUs()
 	q.sign(e)
 }
-
-// regang replaces the pal.Gang of an entry by the result of f. Both the argument and the result of
-// f have all members of the gang.
-func (e *entry) regang(f func(pal.Gang) pal.Gang) {
-	if e.elastic == nil {
-		e.job.Gang = f(e.job.Gang)
-		return
-	}
-	e.full = f(e.full)
-	e.job.Gang = e.sized(e.job.Gang.MemberSets[0].Members)
-}
-
-// during resizes a waiting elastic gang to n members for the rest of the pass. For other gangs,
-// during does nothing.
-func (p *finder) during(e *entry, n int) {
-	if e.elastic == nil || e.state != waiting {
-		return
-	}
-	p.resize(e, n)
-	p.undo = append(p.undo, func() {
-		if e.state == waiting {
-			p.resize(e, e.full.MemberSets[0].Members)
-		}
-	})
-}
-
-// toLeast resizes a waiting elastic gang to its least size for the rest of the pass.
-func (p *finder) toLeast(e *entry) { p.during(e, e.job.Least) }
 
 // asManyAsFit searches for a placement of the gang with the function find. ok is false if there is
 // none. An elastic gang gets as many members as fit, or as many as fit on one node, rack or datacenter
 // if it then ends sooner. If it does not fit, it keeps its least size.
-func (p *finder) asManyAsFit(e *entry, find func(*entry) (pal.Found, bool)) (best pal.Found, ok bool) {
-	if e.elastic == nil {
+func (p *pass) asManyAsFit(e *entry, find func(*entry) (pal.Found, bool)) (best pal.Found, ok bool) {
+	if !e.elastic() {
 		return find(e)
 	}
 	set, ends := e.full.MemberSets[0], math.Inf(1)
@@ -137,7 +120,7 @@ func (p *finder) asManyAsFit(e *entry, find func(*entry) (pal.Found, bool)) (bes
 		return max(e.job.Least, n)
 	}
 	try := func(n int) bool {
-		p.during(e, n)
+		p.resize(e, n)
 		f, fits := find(e)
 		if takes := e.cost(f.Placement); fits && takes < ends {
 			best, ends, ok = f, takes, true
@@ -157,28 +140,28 @@ func (p *finder) asManyAsFit(e *entry, find func(*entry) (pal.Found, bool)) (bes
 			try(n)
 		}
 	}
-	p.during(e, len(best.Members))
+	p.resize(e, len(best.Members))
 	return best, true
 }
 
 // byArea compares gangs by area, which is roughly the GPU time that a gang is still expected to
 // use.
-func (p *planner) byArea(a, b *entry) int {
+func (p *finder) byArea(a, b *entry) int {
 	return cmp.Or(cmp.Compare(p.area(a, p.now), p.area(b, p.now)), cmp.Compare(a.seq, b.seq))
 }
 
 // hasLent reports whether the gang is elastic, runs, and could give back members.
 func (e *entry) hasLent() bool {
-	return e.elastic != nil && e.state == running && !e.settled && len(e.placement.Members) > e.job.Least
+	return e.elastic() && e.state == running && !e.settled && len(e.placement.Members) > e.job.Least
 }
 
 // lends reports whether the running gang v would give back a member for the waiting gang e of the
 // given level. In a turn (the level is math.MinInt), v always gives back members.
-func (p *planner) lends(v, e *entry, level int, freed freedGPUs) bool {
+func (p *pass) lends(v, e *entry, level int, freed freedGPUs) bool {
 	if !v.hasLent() {
 		return false
 	}
-	return level == math.MinInt || p.outranks(p.levelFor(e, v, p.level(v, p.now)) >= level, v, e, freed)
+	return level == math.MinInt || p.outranks(p.levelFor(e, v, p.levelNow(v, p.now)) >= level, v, e, freed)
 }
 
 // MayGive returns how many GPUs an elastic gang (id) would give back if a waiting gang (to) could
@@ -186,11 +169,12 @@ func (p *planner) lends(v, e *entry, level int, freed freedGPUs) bool {
 // at which the gang gives back GPUs, since the caller's epoch.
 func (q *Queue) MayGive(now time.Duration, id, to string, ofUse func(gpu int) bool) (gpus int, from time.Duration) {
 	v, e := q.entries[id], q.entries[to]
-	p := q.at(now, nil)
 	if v == nil || e == nil || e.state != waiting {
 		return 0, 0
 	}
-	keeps, level, freed := len(v.placement.Members), p.level(e, now), freedGPUs{}
+	q.count(now)
+	p := q.newPass(now, nil)
+	keeps, level, freed := len(v.placement.Members), p.levelNow(e, now), freedGPUs{}
 	for ; keeps > v.job.Least && p.lends(v, e, level, freed); keeps-- {
 		freed.add(v, v.amount(v.full.MemberSets[0].GPUs))
 	}
@@ -201,31 +185,24 @@ func (q *Queue) MayGive(now time.Duration, id, to string, ofUse func(gpu int) bo
 			}
 		}
 	}
-	return gpus, v.safeUntil
-}
-
-// with returns a copy of the gang that has only the members from…to-1.
-func (e *entry) with(from, to int) *entry {
-	some := *e
-	some.placement.Members = e.placement.Members[from:to]
-	return &some
+	return gpus, v.safeUntil()
 }
 
 // grow gives free GPUs to elastic gangs. Growing is the last step of a pass, so no waiting gang can use
 // these GPUs now. The gangs with the least expected remaining GPU time grow first.
 func (p *pass) grow() {
-	if len(p.elastics) == 0 || p.c.FreeGPUs() == 0 || p.full() {
+	if p.c.FreeGPUs() == 0 || p.full() {
 		return
 	}
-	es := slices.DeleteFunc(slices.Clone(p.elastics), func(e *entry) bool {
-		return e.state != running || e.settled || len(e.placement.Members) == e.full.MemberSets[0].Members || !p.ranLongEnough(e)
+	es := slices.DeleteFunc(slices.Clone(p.running), func(e *entry) bool {
+		return !e.elastic() || e.state != running || e.settled || len(e.placement.Members) == e.full.MemberSets[0].Members || !p.ranLongEnough(e)
 	})
 	slices.SortFunc(es, p.byArea)
 	for _, e := range es {
 		if to, ok := p.larger(e); ok {
-			e.lent = e.amount(len(to.Members)*e.full.MemberSets[0].GPUs - e.gpus)
-			e.of.tenant.count(e.job.User, e.lent)
+			p.countHeld(e, -1)
 			p.moveTo(e, Resize, to)
+			p.countHeld(e, 1)
 		}
 	}
 }
@@ -240,6 +217,7 @@ func (p *pass) larger(e *entry) (to pal.Placement, ok bool) {
 	more.within = max(pal.PMScore(p.opt.OutlierThreshold), e.placement.PMScore)
 	for n := min(set.Members-now, p.c.FreeGPUs()/set.GPUs); n > 0; n /= 2 {
 		more.job.Gang = e.sized(n)
+		p.sign(&more)
 		if more.gpus = more.job.Gang.GPUs(); more.limiting(more.gpus) != nil {
 			continue
 		}
@@ -294,7 +272,7 @@ type Size struct {
 // SizeOf returns the size of a gang that runs or waits; ok is false if it is not elastic.
 func (q *Queue) SizeOf(id string) (s Size, ok bool) {
 	e := q.entries[id]
-	if e == nil || e.elastic == nil {
+	if e == nil || !e.elastic() {
 		return s, false
 	}
 	s = Size{Least: e.job.Least, Most: e.full.MemberSets[0].Members, Settled: e.settled}

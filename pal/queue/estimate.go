@@ -105,9 +105,7 @@ func (fs *foresight) takeSilent() {
 		for _, h := range fs.runTimes {
 			h.fresh = nil // these forecasts used the old value
 		}
-		for name := range fs.named {
-			fs.learned[name] = struct{}{}
-		}
+		fs.learned[everyName] = struct{}{}
 	}
 }
 
@@ -135,11 +133,8 @@ func (q *Queue) ReferEstimates(best func(id string, g pal.Gang) float64) {
 		if e.job.Estimate == 0 {
 			continue
 		}
-		was, g := e.job.Best, e.job.Gang
-		if e.elastic != nil {
-			g = e.full
-		}
-		if e.job.Best = best(id, g); e.job.Best != was {
+		was := e.job.Best
+		if e.job.Best = best(id, e.allMembers()); e.job.Best != was {
 			q.learned[e.toldBy()] = struct{}{}
 		}
 	}

@@ -127,7 +127,7 @@ func TestEndsAreNotInThePast(t *testing.T) {
 			if err := q.Submit(now, Job{ID: "waits", Gang: pal.SingleGPUs("waits", pal.ClassA, 8)}); err != nil {
 				t.Fatal(err)
 			}
-			for _, e := range q.byEnd {
+			for _, e := range runningOf(q) {
 				if e.expectedEnd < now {
 					t.Fatalf("%s, cost %v: it is expected to end %v before now", name, cost, now-e.expectedEnd)
 				}
@@ -200,7 +200,7 @@ func TestSilenceCountsMoreThanTheMean(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if first := q.byKey()[0].job.ID; first != "says" {
+	if first := q.line[0].job.ID; first != "says" {
 		t.Errorf("%s goes first; the factor without an estimate is %v", first, q.usual)
 	}
 }

@@ -107,7 +107,7 @@ func TestExpectBehindServices(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q, err := New(Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, Exclusive: true})
+	q, err := New(Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,8 +226,8 @@ func TestExpectInLine(t *testing.T) {
 				t.Errorf("with %d known waits %s is expected %v to %v, %s behind it %v to %v", known, ws[i].Job, ws[i].From, ws[i].To, ws[i+1].Job, ws[i+1].From, ws[i+1].To)
 			}
 		}
-		if alone := q.WaitsIf(now, c, "huge", time.Hour); alone[0].From != ws[2].From || alone[0].To != ws[2].To {
-			t.Errorf("asked about alone, huge is expected %v to %v, in the list %v to %v", alone[0].From, alone[0].To, ws[2].From, ws[2].To)
+		if _, alone, _ := q.Ask(now, c, q.entries["huge"].job, now); alone.From != ws[2].From || alone.To != ws[2].To {
+			t.Errorf("asked about alone, huge is expected %v to %v, in the list %v to %v", alone.From, alone.To, ws[2].From, ws[2].To)
 		}
 	}
 }
@@ -462,7 +462,6 @@ func TestExpectAfterShrinking(t *testing.T) {
 	}
 	now := time.Hour
 	submit(now, "first", 2, 0, time.Hour)
-	expectStart(t, q, c, now, "first", now, now)
 	if as := q.Decide(now, c); len(as) != 1 || as[0].Kind != Resize {
 		t.Fatalf("%+v", as)
 	}

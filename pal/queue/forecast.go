@@ -8,8 +8,8 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"sort"
 	"time"
+	"unique"
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
@@ -115,7 +115,7 @@ func (f *forecasts) check(now time.Duration) {
 // checkForecast predicts the start of one waiting gang, to learn from the outcome. The number of the
 // pass selects the gang, so that all parts of the queue are selected equally often.
 func (p *pass) checkForecast() {
-	n := len(p.ages.es) + len(p.overdue.es)
+	n := len(p.line)
 	every := uint64(checkEvery + (n+len(p.running))/50)
 	if n == 0 || p.passes%every != 0 {
 		return
@@ -123,12 +123,13 @@ func (p *pass) checkForecast() {
 	// The fractional parts of the first n multiples of the golden ratio are spread evenly over 0…1,
 	// for every n.
 	_, part := math.Modf(float64(p.passes/every) * math.Phi)
-	queue := p.byKey()
-	at := int(part * float64(n))
-	e := queue[at]
+	e := p.line[int(part*float64(n))]
 	p.forecasts.check(p.now)
-	l := p.newLine(true)
-	for _, ahead := range queue[:at] {
+	l := p.newOutlook(true)
+	for _, ahead := range p.line {
+		if ahead == e {
+			break
+		}
 		l.start(ahead)
 	}
 	if first, estimate, ok := l.start(e); ok {
@@ -138,26 +139,20 @@ func (p *pass) checkForecast() {
 	}
 }
 
-// byKey returns the waiting gangs sorted by key. If no overdue gang has a turn, the queue has the
-// same order.
-func (bk *book) byKey() []*entry {
-	return slices.SortedFunc(bk.all(), func(a, b *entry) int { return a.key.compare(b.key) })
-}
-
 // expect sets From and To of ws: the range in which each gang of the queue is expected to start. Some
 // gangs have no expected start: those that could start only after a service or a running gang of
 // unknown run time has ended, and those behind a gang of unknown run time. Run times count as known
 // once the Queue has learned enough from starts. A gang for which other gangs are being stopped or
 // shrunk has no expected start either: it starts once their members have ended, which takes little
 // time.
-func (p *asker) expect(queue []*entry, ws []Wait) {
-	l := p.newLine(p.forecasts.checks >= enoughStarts)
+func (p *pass) expect(queue []*entry, ws []Wait) {
+	l := p.newOutlook(p.forecasts.checks >= enoughStarts)
 	for i, e := range queue {
-		if e.state != waiting || e.claim != nil {
-			continue
-		}
 		w := &ws[i]
-		if first, estimate, ok := l.start(e); ok && w.Reason != reason.Services && !w.spares {
+		if slices.Contains(p.started, e) {
+			w.From, w.To = p.now, p.now+leastRange
+		}
+		if first, estimate, ok := l.start(e); ok && w.Reason != reason.Services && w.Reason != reason.Spared {
 			if w.Reason == reason.InWindow {
 				first, estimate = max(first, w.Until), max(estimate, w.Until)
 			}
@@ -167,13 +162,13 @@ func (p *asker) expect(queue []*entry, ws []Wait) {
 	}
 }
 
-// line estimates when waiting gangs start, one after the other.
-type line struct {
-	p           *planner
+// outlook estimates when waiting gangs start, one after the other.
+type outlook struct {
+	p           *pass
 	guess       bool // whether run times may be guessed
 	early, ends []ending
-	ofKind      map[*fitKind]*supply // GPUs, if running gangs end early, for gangs of a kind
-	inOrder     map[string]*supply   // GPUs, by the GPUs that gangs can use
+	ofKind      map[unique.Handle[signature]]*supply // GPUs, if running gangs end early, for gangs of a kind
+	inOrder     map[string]*supply                   // GPUs, by the GPUs that gangs can use
 	underLimit  map[limit]*supply
 	openings    map[opening]time.Duration
 	unknown     bool       // the run time of a gang ahead is unknown
@@ -188,7 +183,7 @@ type limit struct {
 
 // opening is a gang's kind, and whether the running gangs end early.
 type opening struct {
-	kind  *fitKind
+	kind  unique.Handle[signature]
 	early bool
 }
 
@@ -267,16 +262,16 @@ func (s *supply) opens(much float64) (at time.Duration, ok bool) {
 	return s.now, s.left+rounding >= much
 }
 
-func (p *planner) newLine(guess bool) *line {
-	return &line{p: p, guess: guess, early: p.expectedEnds(true, guess), ends: p.expectedEnds(false, guess),
-		ofKind: map[*fitKind]*supply{}, inOrder: map[string]*supply{}, underLimit: map[limit]*supply{}, openings: map[opening]time.Duration{}}
+func (p *pass) newOutlook(guess bool) *outlook {
+	return &outlook{p: p, guess: guess, early: p.expectedEnds(true, guess), ends: p.expectedEnds(false, guess),
+		ofKind: map[unique.Handle[signature]]*supply{}, inOrder: map[string]*supply{}, underLimit: map[limit]*supply{}, openings: map[opening]time.Duration{}}
 }
 
 // start estimates when a waiting gang starts, and returns the first end that the gang needs. ok is
 // false if the start is unknown. Callers must call start in the order of the queue.
-func (l *line) start(e *entry) (first, estimate time.Duration, ok bool) {
+func (l *outlook) start(e *entry) (first, estimate time.Duration, ok bool) {
 	p := l.p
-	if e.state != waiting || e.claim != nil || e.tooLarge() != nil || !p.possible(e) {
+	if e.state != waiting || e.promised != nil || e.tooLarge() != nil || !p.possible(e) {
 		return 0, 0, false
 	}
 	least, known := p.least(e, p.now)
@@ -299,12 +294,12 @@ func (l *line) start(e *entry) (first, estimate time.Duration, ok bool) {
 		return opens, opensLate, true
 	}
 	// A gang needs the ends of the gangs ahead of its kind, but it may pass others.
-	kind := p.kindOf(e)
+	kind := e.kind
 	if l.ofKind[kind] == nil {
 		l.ofKind[kind] = l.gpus(e, l.early)
 	}
 	lane := ""
-	if p.picky(e) {
+	if picky(e) {
 		lane = usableBy(e.job.Gang)
 	}
 	if l.inOrder[lane] == nil {
@@ -322,7 +317,7 @@ func (l *line) start(e *entry) (first, estimate time.Duration, ok bool) {
 
 // book returns the first time, not before `at`, when all that the gang needs is free, and books it
 // for the time that the gang runs. ok is false if there is no such time.
-func (l *line) book(needs map[*supply]float64, at, run time.Duration) (_ time.Duration, ok bool) {
+func (l *outlook) book(needs map[*supply]float64, at, run time.Duration) (_ time.Duration, ok bool) {
 	ok = true
 	for s, much := range needs {
 		opens, is := s.opens(much)
@@ -348,21 +343,21 @@ func usableBy(g pal.Gang) string {
 }
 
 // gpus returns the supply of GPUs that the gang can use.
-func (l *line) gpus(e *entry, ends []ending) *supply {
+func (l *outlook) gpus(e *entry, ends []ending) *supply {
 	p := l.p
 	s := &supply{left: float64(p.c.FreeGPUs()), now: p.now}
-	if p.picky(e) {
+	if picky(e) {
 		s.left = float64(pal.FreeFor(p.c, e.job.Gang))
 	}
 	for _, v := range ends {
-		s.ends = append(s.ends, comeback{v.at, float64(p.usable(e, v))})
+		s.ends = append(s.ends, comeback{v.at, float64(usable(e, v))})
 	}
 	return s
 }
 
 // limits returns the supplies of the limits that a gang counts towards, and how much the gang needs
 // of each.
-func (l *line) limits(e *entry, early bool) map[*supply]float64 {
+func (l *outlook) limits(e *entry, early bool) map[*supply]float64 {
 	needs := map[*supply]float64{}
 	ends := l.ends
 	if early {
@@ -374,7 +369,7 @@ func (l *line) limits(e *entry, early bool) map[*supply]float64 {
 			s := &supply{left: left, now: l.p.now}
 			for _, v := range ends {
 				if _, counts := l.p.ceilings(v.entry)[b]; counts {
-					s.ends = append(s.ends, comeback{v.at, b.counts(v.counted)})
+					s.ends = append(s.ends, comeback{v.at, b.counts(v.held())})
 				}
 			}
 			l.underLimit[k] = s
@@ -386,9 +381,8 @@ func (l *line) limits(e *entry, early bool) map[*supply]float64 {
 
 // opening returns when the gang fits if no other waiting gang starts. With `early`, the running gangs
 // end as early as they can.
-func (l *line) opening(e *entry, early bool) (at time.Duration, ok bool) {
-	defer l.p.withoutWindows()()
-	k := opening{l.p.kindOf(e), early}
+func (l *outlook) opening(e *entry, early bool) (at time.Duration, ok bool) {
+	k := opening{e.kind, early}
 	at, ok = l.openings[k]
 	if !ok {
 		ends := l.ends
@@ -408,46 +402,58 @@ func (l *line) opening(e *entry, early bool) (at time.Duration, ok bool) {
 }
 
 // fitsAfter returns the smallest number n for which the gang fits after the first n of the given
-// ends. ok is false if the gang does not fit even after all ends.
-func (p *planner) fitsAfter(e *entry, ends []ending) (n int, ok bool) {
-	var gone []func()
-	defer func() { undoAll(gone) }()
-	fits := func(n int) bool {
-		for len(gone) < n {
-			gone = append(gone, p.leave(ends[len(gone)]))
-		}
-		undoAll(gone[n:])
-		gone = gone[:n]
-		_, ok := p.place(e)
-		return ok
+// ends, whatever the windows. ok is false if the gang does not fit even after all ends.
+func (p *pass) fitsAfter(e *entry, ends []ending) (n int, ok bool) {
+	fits := func(from, to int) (fits bool) { // after the ends from…to-1 are gone, too
+		p.whatIf(func() {
+			for _, end := range ends[from:to] {
+				p.leave(end)
+			}
+			_, fits = p.search(e)
+		})
+		return fits
 	}
-	if fits(0) {
+	if fits(0, 0) {
 		return 0, true
 	}
-	low, high := 0, 1
-	for ; high < len(ends) && !fits(high); high *= 2 {
-		low = high
-	}
-	if high = min(high, len(ends)); low == high || !fits(high) {
-		return 0, false
-	}
-	return low + 1 + sort.Search(high-low-1, func(i int) bool { return fits(low + 1 + i) }), true
+	p.whatIf(func() {
+		low, high := 0, 1 // it does not fit after the first `low` ends, which are gone
+		for high < len(ends) && !fits(low, high) {
+			for ; low < high; low++ {
+				p.leave(ends[low])
+			}
+			high *= 2
+		}
+		if high = min(high, len(ends)); low == high || !fits(low, high) {
+			return
+		}
+		for low+1 < high {
+			mid := (low + high) / 2
+			if fits(low, mid) {
+				high = mid
+				continue
+			}
+			for ; low < mid; low++ {
+				p.leave(ends[low])
+			}
+		}
+		n, ok = high, true
+	})
+	return n, ok
 }
 
 // picky reports whether the gang needs certain GPUs, and not only enough free GPUs. A gang is picky
 // if it shares GPUs, or cannot use every GPU of the cluster.
-func (p *finder) picky(e *entry) bool {
-	return e.job.Gang.Sharing != nil || p.kindOf(e).picky.of(func() bool {
-		return slices.ContainsFunc(e.job.Gang.MemberSets, func(s pal.MemberSet) bool { return slices.Contains(s.Eligible, false) })
-	})
+func picky(e *entry) bool {
+	return e.job.Gang.Sharing != nil || slices.ContainsFunc(e.job.Gang.MemberSets, func(s pal.MemberSet) bool { return slices.Contains(s.Eligible, false) })
 }
 
 // usable returns how many of the GPUs that become free the gang can use.
-func (p *planner) usable(e *entry, v ending) (n int) {
-	if v.marked != nil || !p.picky(e) {
+func usable(e *entry, v ending) (n int) {
+	if v.marked != nil || !picky(e) {
 		return len(v.frees())
 	}
-	for _, m := range v.placement.Members {
+	for _, m := range v.placement.Members[v.from:v.to] {
 		if e.job.Gang.MayUse(m.Group) {
 			n += len(m.GPUs)
 		}
@@ -459,7 +465,7 @@ func (p *planner) usable(e *entry, v ending) (n int) {
 // earliest first. With `early`, gangs end at the start of the range predicted for their ends, gangs
 // that can be stopped end now, and elastic gangs give back members. Services are omitted, and unless
 // `guess` is set, also gangs whose run time is unknown. Members that are being stopped end now.
-func (p *planner) expectedEnds(early, guess bool) (ends []ending) {
+func (p *pass) expectedEnds(early, guess bool) (ends []ending) {
 	run := func(e *entry) (left time.Duration, ok bool) {
 		left, ok = p.least(e, p.now)
 		if !early {
@@ -468,16 +474,16 @@ func (p *planner) expectedEnds(early, guess bool) (ends []ending) {
 		return left, (guess || ok) && !e.job.Endless
 	}
 	promised := map[int]bool{}
-	for _, c := range p.Queue.claims {
-		gpus := c.placement.GPUs()
+	for _, e := range p.claims {
+		gpus := e.promised.placement.GPUs()
 		maps.Copy(promised, setOf(gpus))
-		if left, ok := run(c.by); ok && len(gpus) > 0 {
-			ends = append(ends, ending{entry: c.by, at: later(p.now, left), marked: gpus})
+		if left, ok := run(e); ok && len(gpus) > 0 {
+			ends = append(ends, ending{entry: e, at: later(p.now, left), marked: gpus})
 		}
 	}
 	for _, e := range p.pending {
 		if left, ok := run(e); ok && e.state == starting {
-			ends = append(ends, ending{entry: e, at: later(p.now, left)})
+			ends = append(ends, endingOf(e, later(p.now, left)))
 		}
 	}
 	for _, e := range p.running {
@@ -489,16 +495,15 @@ func (p *planner) expectedEnds(early, guess bool) (ends []ending) {
 		case early && p.stoppable(e):
 			stays = 0
 		case e.hasLent():
-			stays, at = e.job.Least, max(p.now, e.safeUntil)
+			stays, at = e.job.Least, max(p.now, e.safeUntil())
 		}
-		rest := e
 		if stays < n {
-			gone := slices.DeleteFunc(e.with(stays, n).placement.GPUs(), func(u int) bool { return promised[u] })
-			ends = append(ends, ending{entry: e, at: at, marked: gone})
-			rest = e.with(0, stays)
+			leaving := ending{entry: e, at: at, from: stays, to: n}
+			leaving.marked = slices.DeleteFunc(leaving.frees(), func(u int) bool { return promised[u] })
+			ends = append(ends, leaving)
 		}
 		if left, ok := run(e); ok && stays > 0 {
-			ends = append(ends, ending{entry: rest, at: e.endsAt(p.now, left)})
+			ends = append(ends, ending{entry: e, at: e.endsAt(p.now, left), to: stays})
 		}
 	}
 	sortEndings(ends)

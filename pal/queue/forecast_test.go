@@ -111,7 +111,7 @@ func TestChecksComeFromAllOfTheQueue(t *testing.T) {
 	}
 	for len(q.forecasts.open) < 100 {
 		q.passes++
-		p := &pass{planner: q.at(time.Minute, c)}
+		p := q.newPass(time.Minute, c)
 		p.checkForecast()
 	}
 	checks := map[string]int{}
@@ -119,7 +119,7 @@ func TestChecksComeFromAllOfTheQueue(t *testing.T) {
 		checks[r.job]++
 	}
 	var quarters [4]int
-	for i, e := range q.byKey() {
+	for i, e := range q.line {
 		quarters[4*i/gangs] += checks[e.job.ID]
 	}
 	for i, n := range quarters {

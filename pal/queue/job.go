@@ -147,11 +147,6 @@ type Options struct {
 	// Starts is the number of actions after which a pass ends; 0 means no limit. The next pass
 	// continues with the remaining gangs.
 	Starts int
-	// Exclusive is the caller's promise that GPUs of the cluster come free only through calls to
-	// this Queue. If Exclusive is set, a gang that did not fit is not tried again before the next
-	// call that can free GPUs. The simulator's clusters are exclusive. A daemon's cluster is never
-	// exclusive.
-	Exclusive bool
 }
 
 // Backfill says which gangs may start while the head of the queue waits for GPUs. The head is the

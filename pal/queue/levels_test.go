@@ -33,8 +33,9 @@ func TestVictims(t *testing.T) {
 }
 
 func checkVictims(t *rapid.T, p *player) {
-	ps := p.queue.at(p.now, p.c)
-	ps.levels.relevel(&ps.foresight, p.now)
+	p.queue.count(p.now)
+	ps := p.queue.newPass(p.now, p.c)
+	ps.mayBeStopped()
 	above := func(n int) *victims {
 		vs := ps.victimsFor(&entry{of: p.queue.namespace("none")}, n)
 		vs.lenders, vs.level = nil, math.MinInt // whatever the quotas are
@@ -43,13 +44,13 @@ func checkVictims(t *rapid.T, p *player) {
 	guessed := p.opt.Order == SRTF || p.opt.Order == Adaptive
 	level := func(e *entry) int {
 		if guessed {
-			return e.level.level
+			return e.level
 		}
-		return p.queue.level(e, p.now)
+		return p.queue.levelNow(e, p.now)
 	}
 	var all []*entry
 	gpus := map[int]int{}
-	for _, e := range p.queue.running {
+	for _, e := range ps.running {
 		if e.job.Preemptible && !e.granted {
 			gpus[level(e)] += e.gpus
 			if ps.ranLongEnough(e) {
@@ -104,17 +105,14 @@ func TestRebaseToAnotherSize(t *testing.T) {
 	run("preemptible", 4)
 	run("overdue", 2)
 	q.entries["overdue"].granted = true
-	q.entries["overdue"].served = 2
-	q.account.grant(0, 2)
-	q.levels.relevel(&q.foresight, time.Hour)
 	q.Rebase(func(id string, g pal.Gang, pl pal.Placement) (pal.Gang, pal.Placement) {
 		return pal.SingleGPUs(id, pal.ClassA, 1), pl
 	})
-	p := q.at(time.Hour, nil)
+	p := q.newPass(time.Hour, nil)
 	if got := p.victimsFor(&entry{of: q.namespace("")}, math.MinInt).atMost(); got != 1 {
 		t.Errorf("stopping all frees %d GPUs at most, want 1", got)
 	}
-	if got := q.account.used; got != 1 {
+	if got := q.inTurn(); got != 1 {
 		t.Errorf("overdue gangs have %v GPUs, want 1", got)
 	}
 }

@@ -30,13 +30,12 @@ func TestLeastCostWhileItDoesNotFit(t *testing.T) {
 			c.SetHealth(u, yes, false)
 		}
 	}
-	p := q.at(0, c)
 	away(true)
-	if cost := p.leastCost(e); !math.IsInf(cost, 1) {
+	if cost := q.newPass(0, c).leastCost(e); !math.IsInf(cost, 1) {
 		t.Errorf("no node is available: its cost is %g", cost)
 	}
 	away(false)
-	if cost := p.leastCost(e); cost < 1 || math.IsInf(cost, 1) {
+	if cost := q.newPass(0, c).leastCost(e); cost < 1 || math.IsInf(cost, 1) {
 		t.Errorf("all nodes are back: its cost is %g", cost)
 	}
 }
@@ -66,7 +65,6 @@ func TestOthersTakeGPUs(t *testing.T) {
 	then("nobody else is there", "start ours on 1\n")
 	others := func(yes bool) {
 		w.cluster.SetTaken(2, yes)
-		w.queue.Changed()
 	}
 	others(true)
 	then("others have one", "nothing\n")

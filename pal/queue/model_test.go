@@ -74,7 +74,7 @@ func model(jobs []modelJob, gpus int, shortest, easy bool) []int {
 
 // playedBy returns the time at which the Queue starts each job.
 func playedBy(t *rapid.T, jobs []modelJob, gpus int, o Options) []int {
-	o.Placement, o.MaxWait, o.Exclusive = pal.Policy{Name: pal.PAL}, 1e6*time.Hour, rapid.Bool().Draw(t, "exclusive")
+	o.Placement, o.MaxWait = pal.Policy{Name: pal.PAL}, 1e6*time.Hour
 	q, err := New(o)
 	if err != nil {
 		t.Fatal(err)

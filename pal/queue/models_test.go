@@ -194,7 +194,7 @@ func TestAbsurdSpeeds(t *testing.T) {
 			if at, ok := w.queue.Wake(w.now); ok && at <= w.now {
 				rt.Fatalf("at %v the queue wants to be woken at %v", w.now, at)
 			}
-			for _, e := range w.queue.running {
+			for _, e := range runningOf(w.queue) {
 				if e.expectedEnd < e.startedAt || w.queue.remaining(e, w.now) < 0 || e.work(w.now) < 0 {
 					rt.Fatalf("%s: end %v, remaining %v, work %v", e.job.ID, e.expectedEnd, w.queue.remaining(e, w.now), e.work(w.now))
 				}
@@ -220,8 +220,8 @@ func TestAbsurdSpeeds(t *testing.T) {
 			}
 			check()
 			w.now += time.Duration(rapid.Int64Range(1, 1e5).Draw(rt, "later")) * time.Second
-			if len(w.queue.running) > 0 && rapid.Bool().Draw(rt, "ends") {
-				w.report("end", w.queue.running[0].job.ID)
+			if len(runningOf(w.queue)) > 0 && rapid.Bool().Draw(rt, "ends") {
+				w.report("end", runningOf(w.queue)[0].job.ID)
 			}
 			check()
 		}
@@ -229,8 +229,8 @@ func TestAbsurdSpeeds(t *testing.T) {
 			if len(w.queue.entries) == 0 {
 				return
 			}
-			if len(w.queue.running) > 0 {
-				w.report("end", w.queue.running[0].job.ID)
+			if len(runningOf(w.queue)) > 0 {
+				w.report("end", runningOf(w.queue)[0].job.ID)
 			}
 			w.now += 1000 * time.Hour
 			check()
@@ -286,7 +286,6 @@ func TestModelOutOfUse(t *testing.T) {
 	}
 	w.now = time.Minute
 	w.cluster.SetHealth(1, false, true) // the GPU of a
-	w.queue.Changed()
 	w.report("end", "runs")
 	if got := w.decide(); got != "start waits on b\n" {
 		t.Errorf("a is quarantined: %q", got)
@@ -298,10 +297,12 @@ func TestModelOutOfUse(t *testing.T) {
 	}
 	w.report("end", "comes")
 	w.cluster.SetHealth(1, false, false)
-	w.queue.Changed()
 	w.submitAt(t, "again", 0.1, time.Hour)
 	w.submitAt(t, "next", 0.1, time.Hour)
 	if got := w.decide(); got != "start again on a\n" {
 		t.Errorf("a is back: %q", got)
 	}
 }
+
+// runningOf returns the running gangs.
+func runningOf(q *Queue) []*entry { return q.newPass(0, nil).running }

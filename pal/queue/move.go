@@ -4,8 +4,6 @@
 package queue
 
 import (
-	"slices"
-
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
@@ -16,41 +14,29 @@ func (p *pass) migrate() {
 	if p.head != nil && !p.opt.LocalityWait || p.c.FreeGPUs() == 0 {
 		return
 	}
-	for _, e := range slices.Clone(p.running) {
-		if e.state != running || !e.job.Migratable || e.settled || !p.ranLongEnough(e) || e.placement.Cost() <= 1 {
+	for _, e := range p.running {
+		if e.state != running || !e.job.Migratable || e.settled || e.placement.Cost() <= 1 || !p.ranLongEnough(e) || !p.gains(e, p.leastCost(e)) {
 			continue
 		}
-		if p.opt.Exclusive && e.stayed == p.version || p.hopeless(e) {
-			continue
-		}
-		e.stayed = p.version
 		if pl, ok := p.better(e); ok {
 			p.moveTo(e, Migrate, pl)
 		}
 	}
 }
 
-// hopeless reports whether no move can pay, not even to the best GPUs of an empty cluster.
-func (p *pass) hopeless(e *entry) bool {
-	worse := e.placement.Cost() - p.leastCost(e)
-	if worse <= 0 {
-		return true
-	}
-	left := float64(p.remaining(e, p.now))
-	return left*e.slower*worse <= 2*float64(e.job.RestartCost)
+// gains reports whether a move of the gang to GPUs of this cost would pay.
+func (p *finder) gains(e *entry, cost float64) bool {
+	return stretched(p.remaining(e, p.now), e.slower()*max(0, e.placement.Cost()-cost)) > 2*e.job.RestartCost
 }
 
 // better returns a placement that is worth moving the gang to. If there is none, it returns false.
 // The gang's own GPUs count as free.
-func (p *pass) better(e *entry) (pal.Placement, bool) {
-	back := p.vacate(e)
-	pl, ok := p.place(e)
-	back()
-	if !ok || pl.Cost() >= e.placement.Cost() {
-		return pl, false
-	}
-	gain := stretched(p.remaining(e, p.now), e.slower*(e.placement.Cost()-pl.Cost()))
-	return pl, gain > 2*e.job.RestartCost
+func (p *pass) better(e *entry) (pl pal.Placement, ok bool) {
+	p.whatIf(func() {
+		p.free(p.c, e, 0, len(e.placement.Members))
+		pl, ok = p.place(e)
+	})
+	return pl, ok && p.gains(e, pl.Cost())
 }
 
 // moveTo decides that a gang moves or grows to the placement. Until the caller reports the outcome,
@@ -58,6 +44,6 @@ func (p *pass) better(e *entry) (pal.Placement, bool) {
 func (p *pass) moveTo(e *entry, kind Kind, pl pal.Placement) {
 	e.state, e.target = moving, pl
 	p.pending = append(p.pending, e)
-	p.holdToEnd(pl)
+	p.hold(pl.GPUs())
 	p.actions = append(p.actions, Action{Kind: kind, Job: e.job.ID, Found: pal.Found{Placement: pl}})
 }

@@ -109,9 +109,9 @@ func (fs *foresight) behind(e *entry) int {
 // fewer than orderLevels powers of 4.
 const orderLevels = 1024
 
-// level returns the gang's level for preemption: a gang can stop gangs whose level is greater. The
+// levelNow returns the gang's level for preemption: a gang can stop gangs whose level is greater. The
 // priority counts first, then the level in the order.
-func (fs *foresight) level(e *entry, now time.Duration) int {
+func (fs *foresight) levelNow(e *entry, now time.Duration) int {
 	return fs.behind(e)*orderLevels + fs.levelInOrder(e, now)
 }
 
@@ -126,7 +126,7 @@ func (fs *foresight) levelInOrder(e *entry, now time.Duration) int {
 		return powerOf4(e.attained(now).Seconds() * e.amount(e.whole()) / fs.opt.Quantum.Seconds())
 	case SRTF, Adaptive:
 		rank, left := e.rank, e.expect
-		if e.bucket == nil {
+		if e.state != waiting {
 			rank, left = fs.rank(e, now), fs.remaining(e, now)
 		}
 		if fs.opt.Order == Adaptive && !fs.mayStop(e) && left > fs.opt.DefaultRuntime {

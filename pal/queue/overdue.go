@@ -6,6 +6,7 @@ package queue
 import (
 	"cmp"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
@@ -19,61 +20,61 @@ import (
 type account struct {
 	at    time.Duration // the time of the last update
 	gpus  float64       // GPUs of the cluster; a part of a GPU counts for its share
-	used  float64       // GPUs of running gangs that started in their turn
-	idle  float64       // free GPUs that are reserved for the overdue gang
+	used  float64       // GPUs of running gangs that started in their turn, and idle GPUs that are reserved for the overdue gang, since the last update
 	share float64       // see Options.OverdueShare
 	debt  float64       // GPU seconds used beyond the share and not paid off yet
 }
 
 // update computes the debt at the time now. The GPU time of overdue gangs increases the debt, and
-// their share of the cluster's GPU time reduces it. The debt is never negative. Call update before
-// used, idle or gpus change.
-func (a *account) update(now time.Duration) {
+// their share of the cluster's GPU time reduces it. The debt is never negative.
+func (a *account) update(now time.Duration, gpus float64) {
 	if now > a.at {
-		a.debt = max(0, a.debt+(now-a.at).Seconds()*(a.used+a.idle-a.allowance()))
+		a.debt = max(0, a.debt+(now-a.at).Seconds()*(a.used-a.allowance()))
 		a.at = now
 	}
+	a.gpus = gpus
 }
 
 // allowance returns the number of GPUs that overdue gangs can use in the long run.
 func (a *account) allowance() float64 { return a.share * a.gpus }
 
-// grant records that an overdue gang has started in its turn, on the given number of GPUs. A
-// negative number means that the gang has stopped.
-func (a *account) grant(now time.Duration, gpus float64) {
-	a.update(now)
-	a.used += gpus
+// meter records how many GPUs are used for turns from now on: those of gangs that started in their turn
+// or will start, and idle GPUs that are kept for the turn.
+func (p *pass) meter(kept []int) {
+	p.account.used = p.inTurn() + p.c.Amount(kept...)
+}
+
+// inTurn returns the number of GPUs of gangs that started in their turn, or will start.
+func (q *Queue) inTurn() (gpus float64) {
+	for _, e := range q.all {
+		switch {
+		case e.granted:
+			gpus += e.amount(e.gpus)
+		case e.promised != nil && e.promised.inTurn:
+			gpus += e.amount(e.least())
+		}
+	}
+	return gpus
 }
 
 // due reports whether a new turn can begin: there is no debt, and overdue gangs use less than the
-// share. Starts and claims that are decided but not reported yet count towards the share.
-func (a *account) due(pending []*entry, claims []*claim) bool {
-	used := a.used
-	for _, e := range pending {
-		if e.granted && e.state == starting {
-			used += e.amount(e.gpus)
-		}
-	}
-	for _, c := range claims {
-		if c.granted {
-			used += c.by.amount(c.by.least())
-		}
-	}
-	return a.debt <= 0 && used < a.allowance()
+// share.
+func (q *Queue) due() bool {
+	return q.account.debt <= 0 && q.inTurn() < q.account.allowance()
 }
 
 // foreseeTurn computes when the overdue gang is expected to start: when the gangs on its GPUs, or about
 // to get them, that must not be stopped are expected to have ended, but at most at the time `last`.
-func (p *planner) foreseeTurn() {
+func (p *pass) foreseeTurn() {
 	r, on := p.turn, setOf(p.turn.placement.GPUs())
-	ends, back := p.endings(r.head, math.MinInt)
-	undoAll(back)
 	r.at = p.now
-	for _, e := range ends {
-		if e.touches(on) && !p.stoppable(e.entry) {
-			r.at = max(r.at, min(r.last, e.at))
+	p.whatIf(func() {
+		for _, e := range p.endings(r.head, math.MinInt) {
+			if e.touches(on) && !p.stoppable(e.entry) {
+				r.at = max(r.at, min(r.last, e.at))
+			}
 		}
-	}
+	})
 }
 
 // bySubmission compares two gangs by the time of submission.
@@ -86,19 +87,18 @@ func (e *entry) bySubmission(o *entry) int {
 // until it starts. Only one gang has such a reservation at a time, and its turn ends before the next
 // one begins.
 func (p *pass) serve() {
-	p.account.update(p.now)
-	p.account.gpus = p.c.AllAmount()
+	p.account.update(p.now, p.c.AllAmount())
 	if p.turn != nil && !p.valid(p.turn) {
 		p.turn = nil
 	}
-	p.serveClaims()
+	p.keepPromises()
 	if p.turn != nil && p.overQuota(p.turn.head) {
 		p.turn = nil
 	}
 	if p.turn != nil && !p.serveOne(p.turn.head) {
 		return
 	}
-	for !p.full() && p.account.due(p.pending, p.Queue.claims) {
+	for !p.full() && p.due() {
 		e := p.longestOverdue()
 		if e == nil || !p.serveOne(e) {
 			return
@@ -111,16 +111,15 @@ func (p *pass) serve() {
 // window keeps it waiting, other gangs are already being stopped for it, or enough GPUs will never
 // come free for it.
 func (p *pass) longestOverdue() *entry {
-	var first *entry
-	for _, e := range p.overdue.es { // es is a heap, so only its first element is in order
-		p.toLeast(e)
-		if (first == nil || e.bySubmission(first) < 0) && !p.overQuota(e) && e.claim == nil && p.awaits(e) && p.barring(e) == nil {
-			if first = e; e == p.overdue.es[0] {
-				break
-			}
+	overdue := slices.DeleteFunc(slices.Clone(p.line), func(e *entry) bool { return !e.overdue || e.promised != nil || p.overQuota(e) })
+	slices.SortFunc(overdue, (*entry).bySubmission)
+	for _, e := range overdue {
+		p.resize(e, e.job.Least)
+		if p.awaits(e) && p.barring(e) == nil {
+			return e
 		}
 	}
-	return first
+	return nil
 }
 
 // serveOne gives one gang its turn: it starts the gang, stops others for the gang, or reserves GPUs
@@ -136,7 +135,7 @@ func (p *pass) serveOne(e *entry) bool {
 		return true
 	}
 	if p.stopFor(e, math.MinInt) {
-		p.turn, p.Queue.claims[len(p.Queue.claims)-1].granted = nil, true
+		p.turn, e.promised.inTurn = nil, true
 		return true
 	}
 	if p.turn == nil {
@@ -164,34 +163,39 @@ func (p *pass) valid(t *reservation) bool {
 		if p.c.Available(u) {
 			continue
 		}
-		if !p.taken(u) {
+		if !p.busy(u) {
 			return false // unhealthy
 		}
 		busy[u] = true
 	}
-	if p.opt.Exclusive {
-		return true
-	}
-	ours := func(pl pal.Placement) {
-		for _, u := range pl.GPUs() {
-			delete(busy, u)
+	for _, e := range p.all {
+		pls := []pal.Placement{e.target}
+		if e.state != waiting {
+			pls = append(pls, e.placement)
 		}
-	}
-	for _, es := range [][]*entry{p.running, p.pending} {
-		for _, e := range es {
-			ours(e.placement)
-			ours(e.target)
+		if e.promised != nil {
+			pls = append(pls, e.promised.placement)
 		}
-	}
-	for _, c := range p.Queue.claims {
-		ours(c.placement)
+		for _, pl := range pls {
+			for _, u := range pl.GPUs() {
+				delete(busy, u)
+			}
+		}
 	}
 	return len(busy) == 0
 }
 
+// turnGPUs returns the GPUs that are reserved for the overdue gang whose turn it is.
+func turnGPUs(q *Queue) []int {
+	if q.turn == nil {
+		return nil
+	}
+	return q.turn.placement.GPUs()
+}
+
 // stoppable reports whether the gang can be stopped for another one. A gang that started in its
 // turn cannot be stopped for others.
-func (p *finder) stoppable(e *entry) bool { return p.mayStop(e) && !e.granted }
+func (fs *foresight) stoppable(e *entry) bool { return fs.mayStop(e) && !e.granted }
 
 // stoppableBy reports whether a gang that starts now can be stopped by the given time. Before it is
 // stopped, the gang must run for minRuns × its restart cost.

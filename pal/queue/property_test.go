@@ -5,6 +5,7 @@ package queue
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"testing"
@@ -50,7 +51,7 @@ func newPlayer(t *rapid.T) *player {
 		Order:    rapid.SampledFrom(Orders()).Draw(t, "order"),
 		Backfill: rapid.SampledFrom([]Backfill{BackfillNone, BackfillReserved, BackfillBestEffort}).Draw(t, "backfill"),
 		Preempt:  rapid.Bool().Draw(t, "preempt"), Migrate: rapid.Bool().Draw(t, "migrate"),
-		LocalityWait: rapid.Bool().Draw(t, "locality wait"), FairShare: rapid.Bool().Draw(t, "fair"), JobPriority: rapid.Bool().Draw(t, "by priority"), Exclusive: rapid.Bool().Draw(t, "exclusive"),
+		LocalityWait: rapid.Bool().Draw(t, "locality wait"), FairShare: rapid.Bool().Draw(t, "fair"), JobPriority: rapid.Bool().Draw(t, "by priority"),
 		MaxWait: 2 * time.Hour, Patience: rapid.SampledFrom([]float64{0, 2}).Draw(t, "patience"), OverdueShare: 0.5, Quantum: 10 * time.Minute, OutlierThreshold: 1.5, Placement: pal.Policy{Name: pal.PAL},
 	}
 	nodes := testNodes(3, "5")
@@ -158,8 +159,8 @@ func (p *player) checkWaiting() {
 		if e.state != waiting {
 			continue
 		}
-		if got, want := e.bucket.es[e.pos], (place{e.key, e.expect, e}); got != want {
-			p.t.Fatalf("%s: its sort key is %v, want %v", id, got, want)
+		if want := p.queue.keyOf(e); e.key != want || !slices.Contains(p.queue.line, e) {
+			p.t.Fatalf("%s: its sort key is %v, want %v", id, e.key, want)
 		}
 		if left := p.queue.remaining(e, e.waitingSince); e.expect != left {
 			p.t.Fatalf("%s: expected to run for %v, by current knowledge for %v", id, e.expect, left)
@@ -186,62 +187,47 @@ func (p *player) checkWaiting() {
 // queue in which the gang has this estimate.
 func (p *player) checkWaitsIf(id string) {
 	said := []time.Duration{time.Minute, 5 * time.Hour}
-	got := p.queue.WaitsIf(p.now, p.c, id, said...)
-	for i, d := range said {
+	for _, d := range said {
 		twin := p.queue.Clone()
 		e := twin.entries[id]
+		job := e.job
+		job.Gang, job.Estimate = e.allMembers(), d
+		_, got, _ := p.queue.Ask(p.now, p.c, job, p.now)
 		twin.dequeue(e)
 		e.job.Estimate = d
+		twin.breakPromise(e)
 		twin.enqueue(e)
 		all := twin.Waiting(p.now, p.c.Clone())
-		if want := all[slices.IndexFunc(all, func(w Wait) bool { return w.Job == id })]; !reflect.DeepEqual(got[i], want) {
-			p.t.Fatalf("if it runs %v it waits %+v, want %+v", d, got[i], want)
+		if want := all[slices.IndexFunc(all, func(w Wait) bool { return w.Job == id })]; !reflect.DeepEqual(got, want) {
+			p.t.Fatalf("if it runs %v it waits %+v, want %+v", d, got, want)
 		}
 	}
 }
 
-// checkCounts counts again, and compares with the queue's counts: the GPUs promised to tenants, the
-// GPUs that their gangs give up, and what users hold. It also checks that users are within their
-// limits.
+// checkCounts counts again what tenants and users hold, and compares with the counts of the pass. It
+// also checks that users are within their limits, and that gangs stop for gangs that wait.
 func (p *player) checkCounts() {
-	promised, freeing, users := map[*tenant]float64{}, map[*tenant]float64{}, map[string]UserUse{}
-	all := p.queue.tree.byName["all"]
+	counts := func() (out []string) {
+		for _, name := range slices.Sorted(maps.Keys(p.queue.tree.byName)) {
+			t := p.queue.tree.byName[name]
+			out = append(out, fmt.Sprintf("%s: %.6g held, %.6g promised, %.6g being freed, users %v", name, t.gpus, t.promised, t.freeing, t.sortedUsers()))
+		}
+		return out
+	}
+	was := counts()
+	if p.queue.count(p.now); !slices.Equal(counts(), was) {
+		p.t.Fatalf("the pass counts %q, again %q", was, counts())
+	}
 	for _, e := range p.queue.entries {
-		if u := users[ShownUser(e.job.User)]; (e.claim != nil || e.state != waiting) && e.of.tenant.chain[0] == all {
-			gpus := e.counted
-			if e.claim != nil {
-				gpus = e.claim.gpus
-			} else if e.elastic != nil {
-				gpus += e.lent
-			}
-			users[ShownUser(e.job.User)] = UserUse{ShownUser(e.job.User), u.GPUs + gpus, u.Jobs + 1}
-		}
-		if c := e.claim; c != nil {
-			if !slices.Contains(p.queue.claims, c) || c.by != e || e.state != waiting {
-				p.t.Fatalf("%s has a claim that is not its own", e.job.ID)
-			}
-			promised[e.of.tenant] += e.amount(e.least())
-		}
-		if c := e.stopsFor; c != nil && (e.state != stopping || !slices.Contains(c.victims, e)) {
-			p.t.Fatalf("%s is not being stopped for %s", e.job.ID, c.by.job.ID)
-		}
-		if e.state == stopping {
-			freeing[e.of.tenant] += e.amount(e.gpus - len(e.target.GPUs()))
+		if by := p.queue.entries[e.stopsFor]; e.stopsFor != "" && (e.state != stopping || by == nil || by.promised == nil || by.state != waiting) {
+			p.t.Fatalf("%s stops for %s, which waits for nobody", e.job.ID, e.stopsFor)
 		}
 	}
-	if all != nil {
-		if fmt.Sprint(all.users) != fmt.Sprint(users) {
-			p.t.Fatalf("users have %v, want %v", all.users, users)
-		}
-		for _, u := range users {
+	if all := p.queue.tree.byName["all"]; all != nil {
+		for _, u := range all.users {
 			if u.GPUs > float64(all.MaxGPUsPerUser) || u.Jobs > 3 {
 				p.t.Fatalf("a user has more than the limits: %+v", u)
 			}
-		}
-	}
-	for _, n := range p.queue.namespaces {
-		if t := n.tenant; t.promised != promised[t] || t.freeing != freeing[t] {
-			p.t.Fatalf("tenant %s: %g GPUs are promised and %g being freed, want %g and %g", t.name, t.promised, t.freeing, promised[t], freeing[t])
 		}
 	}
 }

@@ -6,9 +6,10 @@ package queue
 import (
 	"cmp"
 	"fmt"
-	"maps"
+	"iter"
 	"slices"
 	"time"
+	"unique"
 
 	"github.com/nomad-pal/nomad-pal/pal"
 )
@@ -25,61 +26,50 @@ const (
 	moving   // its migration or growth is decided, but not reported yet
 )
 
-// entry is a job in the Queue. To convert time at cost 1 to clock time, multiply it by the cost of
-// the gang's placement and by the field `slower`.
+// entry is a job in the Queue: what was reported about it, what was decided and not reported yet, and
+// a few memos. To convert time at cost 1 to clock time, multiply it by the cost of the gang's
+// placement and by its slower.
 type entry struct {
-	job     Job
-	of      *namespace
-	gpus    int     // of job.Gang: the number of GPUs that it holds, or would start with
-	counted float64 // GPUs added to its tenants' counts; see countHeld
-	nth     int64   // number among the submissions of its name, from 1
-	seq     int64   // order of arrival in this Queue; the last tie-breaker
-	state   state
+	job   Job
+	full  pal.Gang // of an elastic gang: the gang with all members; job.Gang has the current size
+	of    *namespace
+	nth   int64 // number among the submissions of its name, from 1
+	seq   int64 // order of arrival in this Queue; the last tie-breaker
+	state state
 
-	bucket  *bucket   // while waiting
-	sig     signature // see sign
-	kind    *fitKind  // see kindOf
-	pos     int       // in bucket
-	agePos  int       // in book.ages or book.overdue, while waiting
-	namePos int       // in foresight.named, while waiting
-	key     key
-	rank    float64       // see foresight.rank; while waiting
-	expect  time.Duration // expected remaining run time at cost 1, while waiting
-	overdue bool          // its total wait exceeds its patience
-	granted bool          // it started, or will start, in its turn
-	served  float64       // GPUs charged to it in Queue.account
-
-	patience     time.Duration // see foresight.patience; while waiting
 	waitingSince time.Duration // while waiting
 	waited       time.Duration // total wait before waitingSince
 	declined     time.Duration // while waiting: when it first declined GPUs; -1: not yet
-	safeUntil    time.Duration // it is not stopped or moved before this time
-	sums         Stops         // see StopsOf
-	judged       bool          // see judgeStopped
-	startedAt    time.Duration
-	booked       float64       // GPUs counted as used since startedAt, weighted by worth
-	before       time.Duration // run time before startedAt; see attained
-	doneBefore   time.Duration // work done before startedAt, at cost 1
-	ranOn        string        // GPU model of the runs before startedAt; see ran
-	slower       float64       // see Job.Slower; 1 for a gang with all its members
-	claim        *claim        // set while others are being stopped for it
-	stopsFor     *claim        // the claim for which it is being stopped; nil: none
-	freeing      float64       // GPUs that its tenants count as being freed, see countFreeing
-	within       pal.PMScore   // highest PM score of GPUs that it may use; 0: that of the options; see search
+	overdue      bool          // its total wait exceeds its patience
+	granted      bool          // it started, or will start, in its turn
+	promised     *promised     // set while others are being stopped for it
 	anyNeighbour bool          // Policy.RefuseBad does not apply to this gang; see policyFor
-	placement    pal.Placement // where it runs, or will start
-	target       pal.Placement // placement after the decided move or change of size
-	expectedEnd  time.Duration // computed at its start, and after this time has passed
-	stayed       uint64        // Queue.version when it was last considered for a move
-	runPos       int           // in runners.running
-	settled      bool          // see Queue.Settled
-	rated        bool          // it is in Queue.levels, and the next three fields are valid
-	level        *level        // nil: not computed yet
-	levelDue     time.Duration // when its level must be computed again
-	duePos       int           // in levels.due
-	company      company
-	copied       int // see Clone
-	*elastic         // nil unless the gang is elastic
+	within       pal.PMScore   // highest PM score of GPUs that it may use; 0: that of the options; see search
+
+	startedAt   time.Duration
+	placement   pal.Placement // where it runs, or will start
+	target      pal.Placement // placement after the decided move or change of size
+	expectedEnd time.Duration // computed at its start, and after this time has passed
+	stopsFor    string        // the gang for which it is being stopped; "": none
+	settled     bool          // see Queue.Settled
+	booked      float64       // GPUs counted as used since startedAt
+	company     company
+	before      time.Duration // run time before startedAt; see attained
+	doneBefore  time.Duration // work done before startedAt, at cost 1
+	ranOn       string        // GPU model of the runs before startedAt; see ran
+	sums        Stops         // see StopsOf
+	judged      bool          // see judgeStopped
+
+	// Memos, which follow from the fields above and from the history.
+	gpus     int                      // of job.Gang: the number of GPUs that it holds, or would start with
+	sig      unique.Handle[signature] // see sign
+	kind     unique.Handle[signature] // sig without what does not matter on an empty cluster
+	key      key                      // while waiting
+	rank     float64                  // see foresight.rank; while waiting
+	expect   time.Duration            // expected remaining run time at cost 1, while waiting
+	patience time.Duration            // see foresight.patience; while waiting
+	level    int                      // its level when it was last computed
+	levelDue time.Duration            // when its level must be computed again
 }
 
 // attained returns the gang's total run time so far, in clock time. Time with only some of the
@@ -90,7 +80,7 @@ func (e *entry) attained(now time.Duration) time.Duration {
 		return e.before
 	}
 	run := max(0, now-e.startedAt)
-	if e.elastic != nil {
+	if e.elastic() {
 		run = time.Duration(float64(run) * float64(e.gpus) / float64(e.whole()))
 	}
 	return e.before + run
@@ -105,29 +95,28 @@ func (e *entry) work(now time.Duration) time.Duration {
 	return e.doneBefore + time.Duration(float64(max(0, now-e.startedAt))/e.cost(e.placement))
 }
 
+// safeUntil returns the time before which a running gang is not stopped or moved.
+func (e *entry) safeUntil() time.Duration { return e.startedAt + minRuns*e.job.RestartCost }
+
 // Queue holds the waiting gangs, in order, and the running gangs. A Queue is not safe for
 // concurrent use. Even two questions must not run at the same time: see the package comment.
 type Queue struct {
-	opt       *Options // shared with the parts below
-	entries   map[string]*entry
+	opt       *Options          // shared with foresight and tenancy
+	entries   map[string]*entry // by the job's id
+	all       []*entry          // in the order of arrival
+	line      []*entry          // the waiting gangs, sorted by key
 	seq       int64
-	foresight              // predicts run times
-	book                   // the waiting gangs
-	turn      *reservation // of the overdue gang that is the head; nil: none
-	account   account      // GPU time of overdue gangs
-	runners
-	levels  levels   // running gangs that can be stopped, by level
-	claims  []*claim // one for each gang for which others are being stopped
-	pending []*entry // gangs that are starting or moving
+	foresight // predicts run times
 	tenancy
-	gangKinds
-	windows       windows
-	version       uint64        // grows whenever a GPU may have come free
+	turn          *reservation // of the overdue gang that is the head; nil: none
+	account       account      // GPU time of overdue gangs
+	windows       []*Window
 	passes        uint64        // number of calls of Decide
 	trying        string        // see Trying
-	starts        uint64        // number of starts that Decide has decided so far
 	localityUntil time.Duration // when the first wait for better GPUs ends; see holdsOut
 	forecasts     forecasts     // predicts when waiting gangs start
+	found         map[search]answer
+	spare         []*pal.Cluster // memory for copies of the cluster
 }
 
 // New returns an empty queue.
@@ -136,9 +125,8 @@ func New(o Options) (*Queue, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Queue{opt: &o, entries: map[string]*entry{}, foresight: newForesight(&o), book: newBook(), tenancy: newTenancy(&o),
-		gangKinds: gangKinds{opt: &o, kinds: map[signature]*fitKind{}}, levels: newLevels(), account: account{share: o.OverdueShare},
-		forecasts: forecasts{low: -firstFactor, high: firstFactor}, version: 1}, nil
+	return &Queue{opt: &o, entries: map[string]*entry{}, foresight: newForesight(&o), tenancy: newTenancy(&o), account: account{share: o.OverdueShare},
+		forecasts: forecasts{low: -firstFactor, high: firstFactor}, found: map[search]answer{}}, nil
 }
 
 // Submit adds a waiting job to the Queue. The job's wait begins now or, if the job has never run,
@@ -172,18 +160,14 @@ func (q *Queue) Restore(j Job, p pal.Placement, started time.Duration) error {
 func (q *Queue) Stopping(id string) {
 	if e := q.entries[id]; e != nil && e.state == running {
 		e.state = stopping
-		e.countFreeing()
 	}
 }
 
 // newEntry checks a job, and returns a new entry for it.
 func (q *Queue) newEntry(j Job) (*entry, error) {
-	e := &entry{job: j, of: q.namespace(j.Tenant), gpus: j.Gang.GPUs(), slower: 1, seq: q.seq, before: j.Attained, doneBefore: j.Done, waited: j.Waited}
+	e := &entry{job: j, of: q.namespace(j.Tenant), gpus: j.Gang.GPUs(), seq: q.seq, before: j.Attained, doneBefore: cmp.Or(j.Done, j.Attained), waited: j.Waited}
 	if j.Least > 0 {
-		e.elastic = &elastic{full: j.Gang}
-	}
-	if j.Done == 0 {
-		e.doneBefore = j.Attained
+		e.full = j.Gang
 	}
 	if e.doneBefore > 0 {
 		e.ranOn = severalModels
@@ -203,6 +187,7 @@ func (q *Queue) newEntry(j Job) (*entry, error) {
 	q.submitted(e)
 	q.rate(j.Name, j.Gang.Speeds)
 	q.entries[j.ID] = e
+	q.all = append(q.all, e)
 	q.sign(e)
 	return e, nil
 }
@@ -221,19 +206,6 @@ func (q *Queue) Started(now time.Duration, id string, p pal.Placement) {
 	q.run(e, p, now)
 }
 
-// PlacedOn reports whether a gang that runs or is being stopped holds exactly these GPUs, which must
-// be in ascending order. PlacedOn is quicker than [Queue.SetPlacement] with the same GPUs. PlacedOn
-// returns false for elastic gangs, for which the order of the members matters too.
-func (q *Queue) PlacedOn(id string, gpus []int) bool {
-	e := q.entries[id]
-	if e == nil || e.state < running || e.elastic != nil {
-		return false
-	}
-	on := e.placement.GPUs()
-	slices.Sort(on)
-	return slices.Equal(on, gpus)
-}
-
 // SetPlacement reports the GPUs of a gang that runs or is being stopped. Call SetPlacement, for
 // example, when a member has ended or when Nomad has moved a member. Reporting the same placement
 // again changes nothing. A gang that is being stopped stays in that state until [Queue.Stopped].
@@ -248,41 +220,26 @@ func (q *Queue) SetPlacement(now time.Duration, id string, p pal.Placement) {
 		return
 	}
 	done := e.work(now)
-	q.countHeld(e, -1)
 	e.placement = p
-	q.countHeld(e, 1)
 	e.doneBefore += done - e.work(now) // the work so far was done on the previous GPUs
 }
 
 // isOn reports whether the gang's placement has the same GPUs as p. For an elastic gang, the
 // members must also be in the same order, because the last members end first.
 func (e *entry) isOn(p pal.Placement) bool {
-	if e.elastic == nil {
+	if !e.elastic() {
 		return e.placement.SameGPUs(p)
 	}
 	return slices.Equal(e.placement.GPUs(), p.GPUs())
 }
 
-// run records that an entry has been running on the placement since the given time. The entry must
-// be in no list.
+// run records that an entry has been running on the placement since the given time.
 func (q *Queue) run(e *entry, p pal.Placement, at time.Duration) {
 	q.resize(e, max(1, len(p.Members)))
-	if e.granted {
-		e.served = e.amount(e.gpus)
-		q.account.grant(at, e.served)
-	}
-	e.safeUntil = at + e.safeFor()
-	e.state, e.placement, e.target, e.startedAt = running, p, pal.Placement{}, at
+	e.state, e.placement, e.target, e.startedAt, e.levelDue = running, p, pal.Placement{}, at, at
 	e.expectedEnd = at + stretched(q.remaining(e, at), e.cost(p))
-	q.countHeld(e, 1)
-	e.booked = e.counted
+	e.booked = e.held()
 	q.bookUsage(e, max(at, e.job.Booked), e.booked)
-	if q.join(e); e.job.Endless {
-		q.Changed() // its GPUs will not come free, so drop cached answers that count on them
-	}
-	if q.mayStop(e) && !e.granted { // a gang that started in its turn is not stopped
-		q.levels.add(e, at)
-	}
 }
 
 // Requeue reports that a start that Decide returned has failed. The gang waits again, in its old
@@ -298,7 +255,7 @@ func (q *Queue) Requeue(now time.Duration, id string) {
 // the gang waits again.
 func (q *Queue) Stopped(now time.Duration, id string) {
 	if e := q.entries[id]; e != nil && e.state >= running {
-		e.countStop(now)
+		countStop(q, e, now)
 		q.judgeStopped(e, now)
 		q.leave(now, e)
 		e.waitingSince = now
@@ -313,12 +270,10 @@ func (q *Queue) NotStopped(id string) {
 	if e == nil || e.state != stopping && e.state != moving {
 		return
 	}
-	q.forget(e)
-	e.state, e.target = running, pal.Placement{}
-	e.countFreeing()
-	if e.stopsFor != nil {
-		q.drop(e.stopsFor)
+	if by := q.entries[e.stopsFor]; by != nil {
+		q.breakPromise(by)
 	}
+	e.state, e.target, e.stopsFor = running, pal.Placement{}, ""
 }
 
 // Finished reports that a job has ended by itself, and removes it. Only finished runs enter the
@@ -341,63 +296,40 @@ func (q *Queue) Removed(now time.Duration, id string) {
 	q.leave(now, e)
 	q.forecasts.forget(e)
 	delete(q.entries, id)
+	i, _ := slices.BinarySearchFunc(q.all, e, func(a, b *entry) int { return cmp.Compare(a.seq, b.seq) })
+	q.all = slices.Delete(q.all, i, i+1)
 }
 
-// leave removes the entry from all lists of waiting, starting or running gangs. Afterwards, the
-// entry's state is waiting, but the entry is in no bucket. The caller then enqueues, runs or drops
+// leave ends the gang's wait, its decided start or its run. The caller then enqueues, runs or drops
 // the entry.
 func (q *Queue) leave(now time.Duration, e *entry) {
-	switch e.state {
-	case waiting:
-		q.leaveQueue(e)
+	switch {
+	case e.state == waiting:
+		q.dequeue(e)
+		q.breakPromise(e)
+		if q.hasTurn(e) {
+			q.turn = nil
+		}
 		e.waited += max(0, now-e.waitingSince)
 		return
-	case starting:
-		q.forget(e)
-		q.version++
-	default:
+	case e.state >= running:
 		e.company.meet(now, nobodyKnows)
 		e.before, e.doneBefore, e.ranOn = e.attained(now), e.work(now), ran(e.ranOn, e.placement.Model)
-		q.forget(e)
-		q.stop(now, e)
+		q.bookUsage(e, now, -e.booked)
 	}
-	e.state, e.granted = waiting, false
-	e.countFreeing()
+	e.state, e.granted, e.stopsFor = waiting, false, ""
 }
 
-// stop removes a stopped entry from the lists to which run added it, and from the victims of its claim. The fields of the entry must not have changed since run, because
-// sorted lists find the entry by these fields.
-func (q *Queue) stop(now time.Duration, e *entry) {
-	q.version++
-	if e.granted {
-		q.account.grant(now, -e.served)
+// Running returns the IDs and placements of the running gangs, including those that are being
+// stopped or moved, in the order in which they came to the Queue.
+func (q *Queue) Running() iter.Seq2[string, pal.Placement] {
+	return func(yield func(string, pal.Placement) bool) {
+		for _, e := range q.all {
+			if e.state >= running && !yield(e.job.ID, e.placement) {
+				return
+			}
+		}
 	}
-	q.countHeld(e, -1)
-	q.bookUsage(e, now, -e.booked)
-	q.levels.remove(e)
-	if q.part(e); e.job.Endless {
-		q.Changed()
-	}
-	if c := e.stopsFor; c != nil {
-		c.victims = without(c.victims, e)
-		e.stopsFor = nil
-	}
-}
-
-// forget drops a start, move or growth of the entry that is decided but not reported yet. If there
-// is none, it does nothing.
-func (q *Queue) forget(e *entry) {
-	if e.state != starting && e.state != moving {
-		return
-	}
-	if e.state == starting {
-		q.countHeld(e, -1)
-	}
-	if e.elastic != nil {
-		e.of.tenant.count(e.job.User, -e.lent)
-		e.lent = 0
-	}
-	q.pending = without(q.pending, e)
 }
 
 // Rebase converts all gangs and placements after the caller has built a new cluster. For each job,
@@ -405,78 +337,42 @@ func (q *Queue) forget(e *entry) {
 // with the GPU and group numbers of the new cluster. For a waiting gang, f can return any
 // placement. Running gangs keep running.
 func (q *Queue) Rebase(f func(id string, g pal.Gang, p pal.Placement) (pal.Gang, pal.Placement)) {
-	q.changeEach(func(e *entry) {
-		e.regang(func(g pal.Gang) (out pal.Gang) {
-			out, e.placement = f(e.job.ID, g, e.placement)
-			return out
-		})
-		if e.state != waiting {
-			q.countHeld(e, -1)
-		}
-		was := e.gpus
-		if e.gpus = e.job.Gang.GPUs(); e.state != waiting {
-			q.countHeld(e, 1)
-		}
-		if e.level != nil {
-			e.level.gpus += e.gpus - was
-		}
-		if e.granted && e.state >= running {
-			q.account.used += e.amount(e.gpus) - e.served
-			e.served = e.amount(e.gpus)
-		}
+	for _, e := range q.all {
+		g, p := f(e.job.ID, e.allMembers(), e.placement)
+		e.placement = p
+		q.regang(e, g)
 		// Targets contain GPU numbers of the old cluster, so they must be replaced. The target of a
 		// gang that shrinks becomes its first members. The target of a gang that moves or grows
 		// becomes its current members, so the Queue holds no new GPUs for it.
 		e.target.Members = e.placement.Members[:min(len(e.target.Members), len(e.placement.Members))]
-		e.countFreeing()
-	})
-	// The turn also contains GPU numbers of the old cluster, so it is dropped. The next pass decides
-	// again. A claim keeps only its victims.
-	q.turn = nil
-	for _, c := range q.claims {
-		c.placement = pal.Placement{}
+		if e.promised != nil { // a promise keeps only its victims
+			e.promised.placement = pal.Placement{}
+		}
 	}
+	q.turn = nil // the turn also contains GPU numbers of the old cluster; the next pass decides again
+	clear(q.found)
+	q.sortLine(func(*entry) bool { return true })
 }
 
 // Reconsider replaces all gangs after the set of nodes that they can use has changed. For each job,
 // Reconsider passes the gang, with all its members, to f. The function f returns the new gang,
 // which must have the same number of members.
 func (q *Queue) Reconsider(f func(id string, g pal.Gang) pal.Gang) {
-	q.changeEach(func(e *entry) {
-		e.regang(func(g pal.Gang) pal.Gang { return f(e.job.ID, g) })
-	})
-}
-
-// changeEach calls `change` for every entry, and then calls Changed. When `change` is called for a
-// waiting entry, the entry is in no bucket.
-func (q *Queue) changeEach(change func(*entry)) {
-	var queued []*entry
-	for _, e := range sorted(q.entries) {
-		if e.state == waiting {
-			q.dequeue(e)
-			queued = append(queued, e)
-		}
-		change(e)
-		q.rate(e.job.Name, e.job.Gang.Speeds)
-		q.sign(e)
+	for _, e := range q.all {
+		q.regang(e, f(e.job.ID, e.allMembers()))
 	}
-	for _, e := range queued {
-		q.enqueue(e)
+	q.sortLine(func(*entry) bool { return true })
+}
+
+// regang replaces the gang of an entry. Both the old and the new gang have all members.
+func (q *Queue) regang(e *entry, all pal.Gang) {
+	if e.elastic() {
+		n := e.job.Gang.MemberSets[0].Members
+		e.full = all
+		all = e.sized(n)
 	}
-	q.Changed()
-}
-
-// sorted returns all entries in the order in which they came to the Queue. Without sorting,
-// decisions could depend on the order of the map.
-func sorted(entries map[string]*entry) []*entry {
-	return slices.SortedFunc(maps.Values(entries), func(a, b *entry) int { return cmp.Compare(a.seq, b.seq) })
-}
-
-// Changed reports that the set of usable GPUs has changed for a reason that no other call reports.
-// For example, a GPU failed or was repaired, a node joined, or other jobs took or freed GPUs.
-func (q *Queue) Changed() {
-	q.version++
-	q.changes++
-	clear(q.kinds)
-	clear(q.windows.alone)
+	e.job.Gang = all
+	e.gpus = e.job.Gang.GPUs()
+	q.rate(e.job.Name, all.Speeds)
+	q.sign(e)
 }

@@ -135,8 +135,6 @@ func (w *world) open(t *testing.T, d *datadriven.TestData) error {
 			o.JobPriority = true
 		case "locality-wait":
 			o.LocalityWait = true
-		case "exclusive":
-			o.Exclusive = true
 		case "outliers":
 			o.OutlierThreshold = DefaultOutlierThreshold
 		case "manual":
@@ -234,7 +232,7 @@ func (w *world) change(lines string) string {
 		w.cluster.Release(w.gangs[id], had)
 		free := w.cluster.FreeGPUs()
 		j := Job{ID: id, Tenant: tenant, User: user, Gang: pal.SingleGPUs(id, pal.ClassA, gpus), Estimate: time.Hour}
-		f, wait, ok := w.queue.RoomFor(w.now, w.cluster, Change{Job: j, Own: had.GPUs()})
+		f, wait, ok := w.queue.RoomFor(w.now, w.cluster, j)
 		if w.cluster.FreeGPUs() != free {
 			return "RoomFor changed the cluster\n"
 		}
@@ -427,7 +425,7 @@ func TestRoomForWhatTheQueueHasNotHeard(t *testing.T) {
 	}
 	w.cluster.Release(w.gangs["a"], w.places["a"])
 	j := Job{ID: "a", Gang: pal.SingleGPUs("a", pal.ClassA, 3)}
-	if _, wait, ok := q.RoomFor(w.now, w.cluster, Change{Job: j, Own: []int{0, 1}}); ok || wait.Reason != reason.GPUs {
+	if _, wait, ok := q.RoomFor(w.now, w.cluster, j); ok || wait.Reason != reason.GPUs {
 		t.Errorf("room: %v, %s", ok, wait.Why())
 	}
 }
@@ -444,8 +442,8 @@ func TestRoomForCountsItsOwn(t *testing.T) {
 	g := pal.SingleGPUs("a", pal.ClassA, free+1)
 	g.MemberSets[0].Eligible = make([]bool, c.Groups())
 	g.MemberSets[0].Eligible[0] = true
-	_, w, _ := q.RoomFor(0, c, Change{Job: Job{ID: "a", Gang: g}})
-	if w.Reason != reason.GPUs || w.Free != free || w.FreeOthers != c.NumGPUs()-free {
+	_, w, _ := q.RoomFor(0, c, Job{ID: "a", Gang: g})
+	if w.Reason != reason.TooLarge || w.Free != free || w.FreeOthers != c.NumGPUs()-free {
 		t.Errorf("%s: %d free and %d for others, want %d and %d", w.Why(), w.Free, w.FreeOthers, free, c.NumGPUs()-free)
 	}
 }
@@ -495,11 +493,11 @@ func TestRoomForShrinkingGang(t *testing.T) {
 	c.Release(firm.Gang, places["firm"])
 	c.Release(a.Gang, places["a"])
 	a.Gang, a.Least, a.Estimate = gang("a", 6, 1), 0, 30*time.Minute
-	if _, w, ok := q.RoomFor(0, c, Change{Job: a, Own: []int{0, 1, 2}}); !ok {
+	if _, w, ok := q.RoomFor(0, c, a); !ok {
 		t.Errorf("%s: want room, as the head starts after 100 minutes", w.Why())
 	}
 	a.Gang = gang("a", 7, 0)
-	if _, w, ok := q.RoomFor(0, c, Change{Job: a, Own: []int{0, 1, 2}}); ok || w.Reason != reason.GPUs {
+	if _, w, ok := q.RoomFor(0, c, a); ok || w.Reason != reason.GPUs {
 		t.Errorf("room %v (%s), also on the GPU that b gets", ok, w.Why())
 	}
 }

@@ -13,16 +13,12 @@ func (f freedGPUs) add(v *entry, gpus float64) {
 	}
 }
 
-// countFreeing updates the number of GPUs that are being freed, for each of the gang's tenants.
-func (v *entry) countFreeing() {
-	gpus := 0.0
-	if v.state == stopping {
-		gpus = v.amount(v.gpus - len(v.target.GPUs()))
-	}
+// countFreeing counts the GPUs of a gang that is being stopped or shrunk as being freed, for each of
+// the gang's tenants.
+func (ts *tenancy) countFreeing(v *entry) {
 	for t := v.of.tenant; t != nil; t = t.parent {
-		t.freeing += gpus - v.freeing
+		t.freeing += v.amount(v.gpus - len(v.target.GPUs()))
 	}
-	v.freeing = gpus
 }
 
 // quotas compares the tenants of a waiting gang e and a running gang v at the level below their

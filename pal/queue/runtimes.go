@@ -89,14 +89,16 @@ type foresight struct {
 	submissions map[string]int64    // numbers of submissions by name
 	usual       time.Duration       // assumed run time without an estimate; see takeSilent
 	lessons     int64               // number of runs learned so far
-	learned     map[string]struct{} // names whose waiting gangs must be sorted again; see resort
-	named       map[string][]*entry // waiting gangs by the name that predicts their run time; see toldBy
+	learned     map[string]struct{} // names whose waiting gangs must be sorted again, or everyName; see resort
 	chances     []chance            // memory that remainingRunTime reuses
 }
 
+// everyName stands for all names in foresight.learned. No job has this name.
+const everyName = "\x00every"
+
 func newForesight(o *Options) foresight {
 	return foresight{opt: o, usual: o.DefaultRuntime, runTimes: map[string]*runTimes{}, submissions: map[string]int64{},
-		learned: map[string]struct{}{}, named: map[string][]*entry{}}
+		learned: map[string]struct{}{}}
 }
 
 // submitted gives a gang its number among the submissions of its name, from 1. If there are many

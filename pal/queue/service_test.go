@@ -13,7 +13,7 @@ import (
 // A service that would shut out an earlier gang on one node starts on another node. Half of each
 // node is free. The gang needs a whole node, and the second node runs another service.
 func TestServiceSparesEarlierGang(t *testing.T) {
-	q := newTestLine(t, Options{Order: FIFO, Exclusive: true, Backfill: BackfillBestEffort, Placement: pal.Policy{Name: pal.PAL}})
+	q := newTestLine(t, Options{Order: FIFO, Backfill: BackfillBestEffort, Placement: pal.Policy{Name: pal.PAL}})
 	c, err := pal.NewCluster(testNodes(2, ""), pal.TwoTier(1.7))
 	if err != nil {
 		t.Fatal(err)

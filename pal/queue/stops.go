@@ -25,9 +25,9 @@ func (s *Stops) add(o Stops) {
 
 // countStop records that a gang has stopped for another gang. If several gangs stop for one gang,
 // the saved wait counts only once: for the victim that would have ended last.
-func (e *entry) countStop(now time.Duration) {
-	c := e.stopsFor
-	if c == nil || e.state != stopping || len(e.target.Members) > 0 {
+func countStop(q *Queue, e *entry, now time.Duration) {
+	by := q.entries[e.stopsFor]
+	if by == nil || by.promised == nil || e.state != stopping || len(e.target.Members) > 0 {
 		return
 	}
 	lost := e.job.RestartCost
@@ -35,9 +35,9 @@ func (e *entry) countStop(now time.Duration) {
 		lost += max(0, now-e.checkpointsFrom()) % every
 	}
 	e.addStops(Stops{Stops: 1, LostGPUSeconds: lost.Seconds() * e.amount(e.gpus)})
-	if more := e.expectedEnd - now - c.saved; more > 0 {
-		c.saved += more
-		c.by.addStops(Stops{SavedSeconds: more.Seconds()})
+	if more := e.expectedEnd - now - by.promised.saved; more > 0 {
+		by.promised.saved += more
+		by.addStops(Stops{SavedSeconds: more.Seconds()})
 	}
 }
 

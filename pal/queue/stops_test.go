@@ -153,8 +153,10 @@ func TestCreditOfWhoIsStopped(t *testing.T) {
 
 // If a gang on a part of a shared GPU is stopped, it loses this part of the GPU's time.
 func TestStopsOfParts(t *testing.T) {
-	e := &entry{job: Job{Gang: pal.Gang{Share: 0.5}, RestartCost: time.Minute}, state: stopping, gpus: 2, of: &namespace{}, stopsFor: &claim{by: &entry{of: &namespace{}}}}
-	if e.countStop(0); e.sums.LostGPUSeconds != 60 {
+	e := &entry{job: Job{Gang: pal.Gang{Share: 0.5}, RestartCost: time.Minute}, state: stopping, gpus: 2, of: &namespace{}, stopsFor: "by"}
+	q := newQueue(t)
+	q.entries["by"] = &entry{promised: &promised{}, of: &namespace{}}
+	if countStop(q, e, 0); e.sums.LostGPUSeconds != 60 {
 		t.Errorf("two halves of GPUs lost %v GPU seconds in a minute, want 60", e.sums.LostGPUSeconds)
 	}
 }

@@ -49,23 +49,12 @@ type tenant struct {
 	name   string
 	parent *tenant   // nil at the top
 	chain  []*tenant // its ancestors and itself, the top first
-	gpus   float64   // held by gangs that run or are about to run, and by jobs outside the Queue
-	// promised is the number of GPUs in the claims of the tenant's gangs. Promised GPUs count
-	// towards quotas and limits.
-	promised float64
-	users    map[string]UserUse // use of each user, with promised GPUs; only if users have limits
+	// The following fields are counted anew in each pass; see count.
+	gpus     float64            // held by gangs that run or are about to run, and by jobs outside the Queue
+	promised float64            // GPUs that are promised to the tenant's gangs; they count towards quotas and limits
 	freeing  float64            // GPUs of gangs that are being stopped or shrunk
-	usage    usage
-	turn     tenantTurn
-}
-
-// tenantTurn is the state of a tenant during a walk. With this state, firstByTenant chooses the
-// tenant whose gang goes first.
-type tenantTurn struct {
-	pass    uint64    // number of the pass
-	buckets []*bucket // buckets with waiting gangs of the tenant that are still to be tried
-	first   *entry    // the first gang in buckets
-	claim   uint8     // claim of first; see claimOf
+	users    map[string]UserUse // use of each user, with promised GPUs; only if users have limits
+	used     float64            // decayed usage, in GPU seconds
 }
 
 // tenancy holds the tenants, their namespaces, and the counts for limits.
@@ -74,12 +63,55 @@ type tenancy struct {
 	tree       tree
 	namespaces map[string]*namespace
 	usageFrom  time.Duration  // usage before this time was counted by an earlier Queue
-	arrays     map[string]int // jobs that count towards each array's limit; see countJob
+	arrays     map[string]int // jobs that count towards each array's limit; counted anew in each pass
 	outside    map[Payer]Held // see Outside; replaced, never changed
 }
 
 func newTenancy(o *Options) tenancy {
-	return tenancy{opt: o, tree: newTree(o.Tenants), namespaces: map[string]*namespace{}, arrays: map[string]int{}}
+	return tenancy{opt: o, tree: newTree(o.Tenants), namespaces: map[string]*namespace{}}
+}
+
+// clone returns a copy, without what each pass counts.
+func (ts *tenancy) clone(o *Options) tenancy {
+	c := newTenancy(o)
+	c.usageFrom, c.outside = ts.usageFrom, ts.outside
+	for name, n := range ts.namespaces {
+		own := c.namespace(name)
+		own.usage, own.stops = n.usage, n.stops
+	}
+	return c
+}
+
+// count counts what each tenant, user and array holds now, and the tenants' usage.
+func (q *Queue) count(now time.Duration) {
+	for _, t := range q.tree.byName {
+		t.gpus, t.promised, t.freeing, t.used = 0, 0, 0, 0
+		clear(t.users)
+	}
+	q.arrays = map[string]int{}
+	for _, n := range q.sortedNamespaces() {
+		used := n.usage.value(q.decay(), now)
+		for t := n.tenant; t != nil; t = t.parent {
+			t.used += used
+		}
+	}
+	for _, by := range slices.SortedFunc(maps.Keys(q.outside), Payer.compare) {
+		h := q.outside[by]
+		n := q.namespace(by.Tenant)
+		n.tenant.count(by.User, h.GPUs)
+		n.tenant.countUser(by.User, 0, h.Jobs)
+	}
+	for _, e := range q.all {
+		switch {
+		case e.state != waiting:
+			q.countHeld(e, 1)
+		case e.promised != nil:
+			q.promise(e, 1)
+		}
+		if e.state == stopping {
+			q.countFreeing(e)
+		}
+	}
 }
 
 // namespace is a Nomad namespace that has or had jobs. Usage is also counted per namespace, because
@@ -111,21 +143,9 @@ func (ts *tenancy) Outside(now time.Duration, held map[Payer]Held) {
 	if maps.Equal(held, ts.outside) {
 		return
 	}
-	ts.countOutside(ts.outside, -1)
 	ts.bookOutside(now, ts.outside, -1)
 	ts.outside = held
-	ts.countOutside(held, 1)
 	ts.bookOutside(now, held, 1)
-}
-
-// countOutside adds held GPUs and jobs to the counts of their tenants and users (sign 1), or
-// subtracts them (-1).
-func (ts *tenancy) countOutside(held map[Payer]Held, sign int) {
-	for by, h := range held {
-		t := ts.namespace(by.Tenant).tenant
-		t.count(by.User, float64(sign)*h.GPUs)
-		t.countUser(by.User, 0, sign*h.Jobs)
-	}
 }
 
 // Counts reports whether the GPUs of a gang count towards its tenant's limits.
@@ -313,21 +333,39 @@ func (o Options) checkQuotas() error {
 	return nil
 }
 
-// countHeld adds an entry and its GPUs to the counts of its tenants (sign 1), or subtracts them
-// (-1). The number of GPUs is the requested number or the number in the placement, whichever is
-// larger. The placement can have more GPUs for a short time, before Nomad has reported all new
-// members on a node.
+// countHeld adds a gang and its GPUs to the counts of its tenants, user and array (sign 1), or
+// subtracts them (-1).
 func (ts *tenancy) countHeld(e *entry, sign int) {
-	if sign > 0 {
-		if e.counted = e.amount(e.gpus); e.state != waiting {
-			has := 0
-			for _, m := range e.placement.Members {
-				has += len(m.GPUs)
-			}
-			e.counted = e.amount(max(0, e.gpus-has)) + e.has(e.placement)
-		}
+	e.of.tenant.count(e.job.User, float64(sign)*e.held())
+	ts.countJob(e, sign)
+}
+
+// held returns the number of GPUs for which a gang counts: the requested number or the number in the
+// placement, whichever is larger. The placement can have more GPUs for a short time, before Nomad has
+// reported all new members on a node. A gang that grows counts with its new size.
+func (e *entry) held() float64 {
+	on, gpus := e.placement, e.gpus
+	switch {
+	case e.state == waiting:
+		return e.amount(gpus)
+	case e.state == moving && e.elastic() && len(e.target.Members) > len(on.Members):
+		on, gpus = e.target, 0
 	}
-	e.of.tenant.count(e.job.User, float64(sign)*e.counted)
+	has := 0
+	for _, m := range on.Members {
+		has += len(m.GPUs)
+	}
+	return e.amount(max(0, gpus-has)) + e.has(on)
+}
+
+// promise adds the GPUs that are promised to a gang to the counts of its tenants, user and array (sign
+// 1), or subtracts them (-1).
+func (ts *tenancy) promise(e *entry, sign int) {
+	gpus := float64(sign) * e.amount(e.least())
+	for t := e.of.tenant; t != nil; t = t.parent {
+		t.promised += gpus
+	}
+	e.of.tenant.countUser(e.job.User, gpus, 0)
 	ts.countJob(e, sign)
 }
 
@@ -371,78 +409,59 @@ func (e *entry) gpuBound(gpus float64, never bool) *brokenLimit {
 // byTenant reports whether the order of the queue depends on the gangs' tenants.
 func (ts *tenancy) byTenant() bool { return ts.opt.FairShare || ts.tree.quotas }
 
-// firstByTenant returns the bucket whose next gang goes first, or nil if no gang is left to try.
-// Within a tenant, the order decides; among tenants, compare decides. After each decision,
-// firstByTenant sorts all tenants again.
-func (p *pass) firstByTenant() *bucket {
-	compare := func(a, b *tenant) int {
-		return p.compare(p.now, a.turn.first, b.turn.first, a.turn.claim, b.turn.claim)
-	}
-	switch {
-	case p.heads == nil:
-		for _, b := range p.live {
-			if p.doneWith(b) {
-				continue
-			}
-			t := b.es[0].e.of.tenant
-			if t.turn.pass != p.passes {
-				t.turn = tenantTurn{pass: p.passes, buckets: t.turn.buckets[:0]}
-				p.heads = append(p.heads, t)
-			}
-			t.turn.buckets = append(t.turn.buckets, b)
+// inTurns returns a function that returns the waiting gangs one after the other, in the order in which
+// the Queue tries them, and nil at the end. It leaves out gangs for which `try` returns false when it
+// is their turn. Within a tenant, the order of the queue decides. Among tenants, compare decides anew
+// each time, because each start changes what tenants hold.
+func (q *Queue) inTurns(try func(*entry) bool) (next func() *entry) {
+	var heads [][]*entry // the gangs of each tenant; of all tenants, if tenants do not count
+	at := map[*tenant]int{}
+	for _, e := range q.line {
+		t := e.of.tenant
+		if !q.byTenant() {
+			t = nil
 		}
-		p.sorted = -1
-	case len(p.heads) > 0 && !p.renew(p.heads[0]):
-		p.heads = slices.Delete(p.heads, 0, 1)
-	case len(p.heads) > 0 && p.sorted == p.decided:
-		t, rest := p.heads[0], p.heads[1:]
-		i, _ := slices.BinarySearchFunc(rest, t, compare)
-		copy(p.heads, rest[:i])
-		p.heads[i] = t
+		if _, ok := at[t]; !ok {
+			at[t], heads = len(heads), append(heads, nil)
+		}
+		heads[at[t]] = append(heads[at[t]], e)
 	}
-	if p.sorted != p.decided {
-		p.sorted = p.decided
-		p.heads = slices.DeleteFunc(p.heads, func(t *tenant) bool { return !p.renew(t) })
-		slices.SortFunc(p.heads, compare)
+	return func() *entry {
+		for i, es := range heads {
+			for len(es) > 0 && (es[0].state != waiting || !try(es[0])) {
+				es = es[1:]
+			}
+			heads[i] = es
+		}
+		heads = slices.DeleteFunc(heads, func(es []*entry) bool { return len(es) == 0 })
+		if len(heads) == 0 {
+			return nil
+		}
+		first := 0
+		for i := range heads {
+			if q.compare(heads[i][0], heads[first][0]) < 0 {
+				first = i
+			}
+		}
+		e := heads[first][0]
+		heads[first] = heads[first][1:]
+		return e
 	}
-	if len(p.heads) == 0 {
-		return nil
-	}
-	return p.heads[0].turn.first.bucket
 }
 
-// renew chooses the gang of the tenant that goes first, and stores the result of claimOf for this
-// gang. It returns false if no gang of the tenant is left to try.
-func (p *pass) renew(t *tenant) bool {
-	r := &t.turn
-	r.first = nil
-	r.buckets = slices.DeleteFunc(r.buckets, func(b *bucket) bool {
-		if len(b.es) == 0 || p.doneWith(b) {
-			return true
-		}
-		if e := p.next(b); r.first == nil || e.key.compare(r.first.key) < 0 {
-			r.first = e
-		}
-		return false
-	})
-	if r.first == nil {
-		return false
-	}
-	r.claim = p.claimOf(r.first)
-	return true
-}
-
-// compare decides which of the gangs a and b goes first. The gangs a and b are the first gangs of
-// two tenants, and claimA and claimB are their results of claimOf. A gang that stays within its
+// compare decides which of the gangs a and b goes first, the first gangs of two tenants. A gang that stays within its
 // tenant's quota goes before a gang that would borrow. If the quotas make no difference, FairShare
 // puts the gang first whose tenant has the lower usage relative to its weight. Last, the keys
 // decide.
-func (ts *tenancy) compare(now time.Duration, a, b *entry, claimA, claimB uint8) int {
-	if c := cmp.Compare(claimB, claimA); c != 0 {
+func (ts *tenancy) compare(a, b *entry) int {
+	if a == b {
+		return 0
+	}
+	if c := cmp.Compare(ts.claimOf(b), ts.claimOf(a)); c != 0 {
 		return c
 	}
 	if ts.opt.FairShare {
-		if c := ts.compareShares(now, a.of.tenant, b.of.tenant); c != 0 {
+		if c := ts.compareShares(a.of.tenant, b.of.tenant); c != 0 {
 			return c
 		}
 	}
@@ -452,12 +471,12 @@ func (ts *tenancy) compare(now time.Duration, a, b *entry, claimA, claimB uint8)
 // compareShares compares the usage of two tenants at the level below their common parent, as
 // Slurm's Fair Tree does. For example, the usage of research counts in a comparison with sales, but
 // not in a comparison of research/vision with research/speech.
-func (ts *tenancy) compareShares(now time.Duration, a, b *tenant) int {
+func (ts *tenancy) compareShares(a, b *tenant) int {
 	a, b = apart(a, b)
 	if a == nil || b == nil { // the tenants are equal, or one contains the other
 		return 0
 	}
-	if c := cmp.Compare(ts.fair(a, now), ts.fair(b, now)); c != 0 || !ts.tree.deep {
+	if c := cmp.Compare(ts.fair(a), ts.fair(b)); c != 0 || !ts.tree.deep {
 		return c
 	}
 	// Branches with equal usage are compared by name. If the keys of the gangs decided, the order
@@ -476,8 +495,8 @@ func (ts *tenancy) claimOf(e *entry) uint8 {
 	var claim uint8
 	within := false
 	chain, more := e.of.tenant.chain, e.amount(e.least())
-	if e.claim != nil {
-		more -= e.claim.gpus // t.promised already counts these
+	if e.promised != nil {
+		more = 0 // t.promised already counts these
 	}
 	for level := range 8 {
 		if level < len(chain) {
@@ -490,42 +509,6 @@ func (ts *tenancy) claimOf(e *entry) uint8 {
 		}
 	}
 	return claim
-}
-
-// inTurns gets waiting gangs in the order of their keys, and sorts them in the order in which the
-// Queue would start them. When inTurns chooses the next gang, it counts the gangs already chosen as
-// running.
-func (ts *tenancy) inTurns(now time.Duration, es []*entry) {
-	if !ts.byTenant() {
-		return
-	}
-	count := func(e *entry, sign int) {
-		ts.countHeld(e, sign)
-		if e.claim != nil {
-			ts.promise(e.claim, -sign)
-		}
-	}
-	var heads []*tenant
-	rest := map[*tenant][]*entry{}
-	for _, e := range es {
-		if rest[e.of.tenant] == nil {
-			heads = append(heads, e.of.tenant)
-		}
-		rest[e.of.tenant] = append(rest[e.of.tenant], e)
-	}
-	for i := range es {
-		t := slices.MinFunc(heads, func(a, b *tenant) int {
-			return ts.compare(now, rest[a][0], rest[b][0], ts.claimOf(rest[a][0]), ts.claimOf(rest[b][0]))
-		})
-		es[i] = rest[t][0]
-		count(es[i], 1)
-		if rest[t] = rest[t][1:]; len(rest[t]) == 0 {
-			heads = slices.DeleteFunc(heads, func(h *tenant) bool { return h == t })
-		}
-	}
-	for _, e := range es {
-		count(e, -1)
-	}
 }
 
 // TenantUse describes a tenant's limits, its current GPUs and its usage.
@@ -583,8 +566,9 @@ func (t tree) shown(name string) string {
 // and that belongs to no tenant. The result is sorted by name. If a tenant neither has jobs nor has
 // used GPUs, its siblings get its share.
 func (q *Queue) Tenants(now time.Duration) []TenantUse {
+	q.count(now)
 	wants := map[*tenant]bool{}
-	for _, e := range q.entries {
+	for _, e := range q.all {
 		for t := e.of.tenant; t != nil; t = t.parent {
 			wants[t] = true
 		}
@@ -597,13 +581,12 @@ func (q *Queue) Tenants(now time.Duration) []TenantUse {
 	weights, total := map[*tenant]float64{}, 0.0 // for each parent, the total weight of its children that take part
 	for _, name := range slices.Sorted(maps.Keys(q.tree.byName)) {
 		t := q.tree.byName[name]
-		used := t.usage.value(q.decay(), now)
-		if wants[t] || used >= leastUsage {
+		if wants[t] || t.used >= leastUsage {
 			wants[t] = true
 			weights[t.parent] += t.weight()
 		}
 		if t.parent == nil {
-			total += used
+			total += t.used
 		}
 	}
 	names := map[*tenant][]string{}
@@ -615,7 +598,7 @@ func (q *Queue) Tenants(now time.Duration) []TenantUse {
 	var out []TenantUse
 	for _, name := range slices.Sorted(maps.Keys(q.tree.byName)) {
 		t := q.tree.byName[name]
-		u := TenantUse{Tenant: q.tree.shown(name), Namespaces: names[t], GPUs: reason.Rounded(t.gpus), Weight: t.weight(), Quota: t.Quota, GPUHours: t.usage.value(q.decay(), now) / 3600, HalfLifeSeconds: q.opt.HalfLife.Seconds(),
+		u := TenantUse{Tenant: q.tree.shown(name), Namespaces: names[t], GPUs: reason.Rounded(t.gpus), Weight: t.weight(), Quota: t.Quota, GPUHours: t.used / 3600, HalfLifeSeconds: q.opt.HalfLife.Seconds(),
 			MaxGPUsPerUser: t.MaxGPUsPerUser, MaxJobsPerUser: t.MaxJobsPerUser, Users: t.sortedUsers()}
 		if most, ok := t.limit(); ok {
 			u.Limit = &most

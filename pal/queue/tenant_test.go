@@ -269,6 +269,7 @@ func TestQuotasHold(t *testing.T) {
 			}
 			for more := true; more; {
 				held := map[*tenant]float64{} // GPUs of each tenant at the time of the action
+				w.queue.count(w.now)
 				for _, n := range w.queue.tree.byName {
 					held[n] = n.gpus
 				}
@@ -431,6 +432,7 @@ func TestPartsInLimits(t *testing.T) {
 			for i := range c.starts {
 				w.queue.Removed(w.now, fmt.Sprint("j", i))
 			}
+			w.queue.count(w.now)
 			if u := w.queue.tree.byName["t"]; u.gpus != 0 || len(u.users) > 0 {
 				t.Errorf("after all have ended, %v GPUs are counted, for users %v", u.gpus, u.users)
 			}

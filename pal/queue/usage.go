@@ -4,7 +4,6 @@
 package queue
 
 import (
-	"cmp"
 	"maps"
 	"math"
 	"slices"
@@ -96,58 +95,37 @@ func (q *Queue) RememberUsage(at time.Duration, kept []Usage) {
 	q.usageFrom = at
 	for _, n := range q.namespaces {
 		n.usage, n.stops = usage{at: at}, Stops{}
-		for t := n.tenant; t != nil; t = t.parent {
-			t.usage = usage{at: at}
-		}
 	}
 	for _, k := range kept {
 		if !(k.GPUSeconds >= 0) || math.IsInf(k.GPUSeconds, 0) {
 			continue
 		}
 		n := q.namespace(k.Tenant)
-		n.usage.add(q.decay(), at, k.GPUSeconds)
+		n.usage.gpuS, n.usage.at = n.usage.value(q.decay(), at)+k.GPUSeconds, at
 		if s := k.Stops; s.Stops >= 0 && s.LostGPUSeconds >= 0 && s.SavedSeconds >= 0 {
 			n.stops = s
 		}
-		for t := n.tenant; t != nil; t = t.parent {
-			t.usage.add(q.decay(), at, k.GPUSeconds)
-		}
 	}
 	q.bookOutside(at, q.outside, 1)
-	running := slices.Clone(q.running)
-	slices.SortFunc(running, func(a, b *entry) int { return cmp.Compare(a.seq, b.seq) })
-	for _, e := range running {
-		q.bookUsage(e, e.startedAt, e.booked)
+	for _, e := range q.all {
+		if e.state >= running {
+			q.bookUsage(e, e.startedAt, e.booked)
+		}
 	}
-}
-
-// add adds GPU seconds, which are already decayed to the given time. The given time must not be
-// before u.at.
-func (u *usage) add(d decay, at time.Duration, gpuS float64) {
-	u.gpuS, u.at = u.value(d, at)+gpuS, at
 }
 
 // bookUsage records that the entry has used this number of additional GPUs since the given time.
-// The GPUs are added to the usage of the entry's namespace and tenants. A negative number means
+// The GPUs are added to the usage of the entry's namespace. A negative number means
 // that the entry has stopped using GPUs.
 func (ts *tenancy) bookUsage(e *entry, at time.Duration, gpus float64) {
-	at = max(at, ts.usageFrom)
-	e.of.usage.book(ts.decay(), at, gpus)
-	for t := e.of.tenant; t != nil; t = t.parent {
-		t.usage.book(ts.decay(), at, gpus)
-	}
+	e.of.usage.book(ts.decay(), max(at, ts.usageFrom), gpus)
 }
 
 // bookOutside records that GPUs outside the Queue have been in use since the given time (sign 1), or
 // have stopped being in use (-1).
 func (ts *tenancy) bookOutside(at time.Duration, held map[Payer]Held, sign float64) {
-	at = max(at, ts.usageFrom)
-	for by, h := range held {
-		n := ts.namespace(by.Tenant)
-		n.usage.book(ts.decay(), at, sign*h.GPUs)
-		for t := n.tenant; t != nil; t = t.parent {
-			t.usage.book(ts.decay(), at, sign*h.GPUs)
-		}
+	for _, by := range slices.SortedFunc(maps.Keys(held), Payer.compare) {
+		ts.namespace(by.Tenant).usage.book(ts.decay(), max(at, ts.usageFrom), sign*held[by].GPUs)
 	}
 }
 
@@ -156,10 +134,10 @@ func (ts *tenancy) decay() decay { return decay(ts.opt.HalfLife) }
 
 // fair returns the tenant's usage divided by its weight. [Options.FairShare] compares siblings by
 // this value.
-func (ts *tenancy) fair(t *tenant, now time.Duration) float64 {
+func (ts *tenancy) fair(t *tenant) float64 {
 	used := t.gpus
 	if ts.opt.HalfLife > 0 {
-		used = t.usage.value(ts.decay(), now) + used*entryCharge.Seconds()
+		used = t.used + used*entryCharge.Seconds()
 	}
 	return used / t.weight()
 }

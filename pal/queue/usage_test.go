@@ -22,12 +22,12 @@ func TestChargeOfGPUsInUse(t *testing.T) {
 		t.Fatal(got)
 	}
 	of := w.queue.entries["runs"].of.tenant
-	if got := w.queue.fair(of, w.now); got != entryCharge.Seconds() {
+	if got := fairOf(w.queue, of, w.now); got != entryCharge.Seconds() {
 		t.Errorf("one GPU counts for %v s, want %v", got, entryCharge.Seconds())
 	}
 	w.release("runs")
 	w.queue.Finished(w.now, "runs")
-	if got := w.queue.fair(of, w.now); got != 0 {
+	if got := fairOf(w.queue, of, w.now); got != 0 {
 		t.Errorf("without GPUs, %v s are still counted", got)
 	}
 }
@@ -50,7 +50,7 @@ func TestUsageOfParts(t *testing.T) {
 	if got := w.decide(); got != "start part on s::0\n" {
 		t.Fatal(got)
 	}
-	if got := w.queue.fair(w.queue.entries["part"].of.tenant, w.now); got != 0.25*entryCharge.Seconds() {
+	if got := fairOf(w.queue, w.queue.entries["part"].of.tenant, w.now); got != 0.25*entryCharge.Seconds() {
 		t.Errorf("a quarter of a GPU counts for %v s, want %v", got, 0.25*entryCharge.Seconds())
 	}
 	w.now = 4 * time.Hour
@@ -126,7 +126,13 @@ func TestOverdueParts(t *testing.T) {
 		t.Errorf("overdue gangs have %v of %v GPUs, want a quarter of one", a.used, a.gpus)
 	}
 	q.Finished(time.Hour, "part")
-	if q.account.used != 0 {
-		t.Errorf("%v GPUs are left", q.account.used)
+	if got := q.inTurn(); got != 0 {
+		t.Errorf("%v GPUs are left", got)
 	}
+}
+
+// fairOf returns the value by which fair share compares a tenant now.
+func fairOf(q *Queue, t *tenant, now time.Duration) float64 {
+	q.count(now)
+	return q.fair(t)
 }

@@ -21,6 +21,11 @@ type Payer struct {
 	User   string // "": the jobs have no user
 }
 
+// compare orders payers.
+func (p Payer) compare(o Payer) int {
+	return cmp.Or(cmp.Compare(p.Tenant, o.Tenant), cmp.Compare(p.User, o.User))
+}
+
 // UserUse counts the GPUs and jobs of one user of a tenant. UserUse is computed only if users have
 // limits.
 type UserUse struct {

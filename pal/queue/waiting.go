@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"time"
+	"unique"
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
@@ -15,7 +16,7 @@ import (
 
 // Reasons lists all reasons for which a gang can wait in the Queue.
 var Reasons = []reason.Kind{reason.Starting, reason.Stopping, reason.Shrinking, reason.TooLarge, reason.Limit, reason.Quota, reason.Array,
-	reason.GPUs, reason.Scattered, reason.Refused, reason.Services, reason.Reserved, reason.Order, reason.InWindow, reason.Locality, reason.Next}
+	reason.GPUs, reason.Scattered, reason.Refused, reason.Services, reason.Reserved, reason.Spared, reason.Order, reason.InWindow, reason.Locality, reason.Next}
 
 // Wait describes a waiting gang and why it waits.
 type Wait struct {
@@ -74,19 +75,9 @@ type Wait struct {
 	// Begins is the time when the window begins. It is set for reason.InWindow if the window has
 	// not begun yet.
 	Begins time.Duration `json:"-"`
-	// spares is set for a service that waits until Ahead has run. In this case, the gang Ahead can
-	// be behind the service in the queue.
-	spares bool
 	// unusable is set for reason.Scattered: why the gang cannot use the free GPUs, if the cause is
 	// known (see [pal.Unusable]).
 	unusable reason.Reason
-}
-
-// barredBy sets Until and Begins from the window that keeps the gang from starting.
-func (w *Wait) barredBy(window *Window, now time.Duration) {
-	if w.Until = window.To; window.From > now {
-		w.Begins = window.From
-	}
 }
 
 // String returns position, job and reason as one line for people.
@@ -101,11 +92,8 @@ func (w Wait) Why() reason.Reason {
 	switch w.Reason {
 	case reason.Stopping, reason.Shrinking:
 		r.Jobs, r.Shrinking = w.Stopping, w.Shrinking
-	case reason.Reserved, reason.Order:
+	case reason.Reserved, reason.Order, reason.Spared:
 		r.Ahead = w.Ahead
-		if w.spares {
-			r.Kind = reason.Spared
-		}
 	case reason.InWindow:
 		if w.Begins > 0 {
 			r.Kind = reason.WindowBegins
@@ -133,15 +121,11 @@ func (w Wait) Why() reason.Reason {
 	return r
 }
 
-// Waiting returns one Wait for each waiting gang, in the order of the queue. Waiting leaves the
-// Queue's decisions and the cluster unchanged.
+// Waiting returns one Wait for each waiting gang, in the order of the queue: why a pass on a copy of
+// the Queue does not start it now.
 func (q *Queue) Waiting(now time.Duration, c *pal.Cluster) []Wait {
-	p := asking(q, now, c)
-	defer p.putBack()
-	queue := p.holdThenOrder()
-	ws := p.whys(queue)
-	p.expect(queue, ws)
-	return ws
+	p, queue := q.asked(now, c)
+	return p.waits(queue, len(queue))
 }
 
 // WaitingAt returns some elements of the result of Waiting. The parameter `parts` contains places
@@ -149,118 +133,165 @@ func (q *Queue) Waiting(now time.Duration, c *pal.Cluster) []Wait {
 // not count in the length. WaitingAt is cheaper than Waiting, because it does not predict the
 // starts of gangs behind the last selected gang.
 func (q *Queue) WaitingAt(now time.Duration, c *pal.Cluster, parts []float64) (ws []Wait) {
-	p := asking(q, now, c)
-	defer p.putBack()
-	queue := p.holdThenOrder()
-	all := p.whys(queue)
-	first := 0
-	for first < len(all) && all[first].Reason == reason.Starting { // starting gangs come before all others
-		first++
-	}
+	p, queue := q.asked(now, c)
+	first := len(queue) - len(q.line) // starting gangs come before all others
 	var selected []int
-	last, n := 0, len(all)-first
+	last, n := 0, len(q.line)
 	for _, part := range parts[:min(len(parts), n)] {
 		at := first + int(part*float64(n))
 		selected, last = append(selected, at), max(last, at+1)
 	}
-	p.expect(queue[:last], all[:last])
+	all := p.waits(queue, last)
 	for _, at := range selected {
 		ws = append(ws, all[at])
 	}
 	return ws
 }
 
-// asker answers questions about the Queue, for example why a gang waits. It decides nothing.
-type asker struct {
-	planner
-	found map[signature]foundNow
+// asked returns a pass on a copy of the Queue that has decided and knows why gangs wait, and the gangs
+// of the queue, in order.
+func (q *Queue) asked(now time.Duration, c *pal.Cluster) (p *pass, queue []*entry) {
+	o := q.Clone()
+	o.opt.Starts = 0
+	o.age(now)
+	o.resort()
+	o.count(now)
+	queue = o.inOrder()
+	p = o.newPass(now, c)
+	p.verdicts = map[*entry]*Wait{}
+	p.decide()
+	return p, queue
 }
 
-// asking returns an asker for questions about the Queue and the cluster at the time now.
-func asking(q *Queue, now time.Duration, c *pal.Cluster) *asker {
-	return &asker{q.at(now, c), map[signature]foundNow{}}
-}
-
-// holdThenOrder calls holdPromised, and returns the result of inOrder.
-func (p *asker) holdThenOrder() []*entry {
-	p.holdPromised()
-	return p.inOrder()
-}
-
-// holdPromised holds the GPUs that Decide holds before its walk, except the GPUs that are kept for
-// a turn.
-func (p *asker) holdPromised() {
-	p.holdPending()
-	for _, cl := range p.Queue.claims {
-		p.holdToEnd(cl.placement)
+// inOrder returns three groups of gangs: the starting gangs, the overdue gang whose turn it is, and
+// the other waiting gangs in the order of the queue. When it chooses the next gang, it counts the
+// gangs already chosen as running. Count again afterwards.
+func (q *Queue) inOrder() (es []*entry) {
+	for _, e := range q.all {
+		if e.state == starting {
+			es = append(es, e)
+		}
 	}
-}
-
-// waitOf returns the Wait of one waiting gang, without predictions for the gangs behind it.
-func (p *asker) waitOf(e *entry) Wait {
-	defer p.putBack()
-	queue := p.holdThenOrder()
-	at := slices.Index(queue, e)
-	for _, behind := range queue[at+1:] {
-		p.toLeast(behind)
+	if q.turn != nil {
+		es = append(es, q.turn.head)
 	}
-	ws := p.whys(queue[:at+1])
-	p.expect(queue[:at+1], ws)
-	return ws[at]
+	next := q.inTurns(func(e *entry) bool { return !q.hasTurn(e) })
+	for e := next(); e != nil; e = next() {
+		es = append(es, e)
+		q.countHeld(e, 1)
+		if e.promised != nil {
+			q.promise(e, -1)
+		}
+	}
+	return es
 }
 
-// whys returns the Wait of each gang of the queue, without the expected starts.
-func (p *asker) whys(queue []*entry) []Wait {
+// waits returns the Wait of each gang of the queue. The first `predicted` of them get an expected
+// start.
+func (p *pass) waits(queue []*entry, predicted int) []Wait {
 	ws := make([]Wait, 0, len(queue))
-	var head *entry
-	ahead, aheadGPUs, free := "", 0.0, oncePerKind(p.Queue, func(e *entry) int { return pal.FreeFor(p.c, e.job.Gang) })
-	slow := oncePerKind(p.Queue, p.avoided)
-	unusable := oncePerKind(p.Queue, func(e *entry) reason.Reason { return pal.Unusable(p.c, e.job.Gang) })
+	ahead, aheadGPUs := "", 0.0
 	for i, e := range queue {
-		p.toLeast(e)
-		w := Wait{Job: e.job.ID, Position: i + 1, GPUs: e.gpus, Most: e.most(), Free: free(e), Overdue: e.overdue,
-			Ahead: ahead, AheadGPUs: reason.Rounded(aheadGPUs)}
-		w.count(e, e.gpus)
-		w.FreeOthers = p.c.FreeGPUs() - w.Free
-		var spares *entry
-		if e.claim != nil {
-			w.Reason, w.Stopping, w.Shrinking = e.claim.reason()
-		} else {
-			w.Reason, spares = p.reason(e, head, w.Free)
+		w := p.waitOf(e)
+		w.Job, w.Position, w.GPUs, w.Overdue, w.AheadGPUs = e.job.ID, i+1, e.least(), e.overdue, reason.Rounded(aheadGPUs)
+		if e.elastic() {
+			w.Most = e.whole()
 		}
-		if w.Reason == reason.Locality {
-			pl, _ := p.placeNow(e)
-			w.Until, _ = p.waitsForBetterGPUs(e, pl)
+		if n := e.amount(w.GPUs); n != float64(w.GPUs) {
+			w.Counts = reason.Rounded(n)
 		}
-		if w.Reason == reason.InWindow {
-			w.barredBy(p.barring(e), p.now)
-		}
-		if w.Reason == reason.Limit {
-			w.say(w.Reason, p.tree, e.tooLarge())
-		}
-		if w.Reason == reason.Quota {
-			w.say(w.Reason, p.tree, cmp.Or(e.overJobs(), e.limiting(e.least())))
-		}
-		if w.Reason == reason.Scattered || w.Reason == reason.GPUs {
-			w.Outliers = min(w.Free, slow(e))
-		}
-		if w.Reason == reason.Scattered {
-			w.unusable = unusable(e)
-		}
-		if w.Reason == reason.Array {
-			w.Limit, w.Running = e.job.ArrayParallel, p.arrays[e.job.Array]
-		}
-		if w.spares = spares != nil; w.spares {
-			w.Ahead = spares.job.ID
-		} else if e.state == waiting && holdsUp(w.Reason) {
-			if head == nil {
-				head, ahead = e, e.job.ID
+		if w.Reason != reason.Spared {
+			w.Ahead = ahead
+			if holdsUp(w.Reason) {
+				ahead = cmp.Or(ahead, e.job.ID)
+				aheadGPUs += e.amount(w.GPUs)
 			}
-			aheadGPUs += e.amount(e.gpus)
 		}
 		ws = append(ws, w)
 	}
+	p.expect(queue[:predicted], ws[:predicted])
 	return ws
+}
+
+// waitOf returns what the pass found out about a gang.
+func (p *pass) waitOf(e *entry) Wait {
+	switch w := p.verdicts[e]; {
+	case w != nil:
+		return *w
+	case slices.Contains(p.started, e):
+		return p.why(e, reason.Next)
+	case e.state == starting:
+		return p.why(e, reason.Starting)
+	case e.promised != nil:
+		w := p.why(e, reason.Shrinking)
+		for _, v := range p.victimsOf(e) {
+			if len(v.target.Members) > 0 {
+				w.Shrinking = append(w.Shrinking, v.job.ID)
+			} else {
+				w.Stopping = append(w.Stopping, v.job.ID)
+			}
+		}
+		if len(w.Stopping) > 0 || len(w.Shrinking) == 0 {
+			w.Reason = reason.Stopping
+		}
+		return w
+	}
+	return p.why(e, reason.Order) // behind the head, where nobody may pass it
+}
+
+// passOver notes why the gang waits, also for the other gangs with its signature, which are not tried.
+func (p *pass) passOver(e *entry, sig unique.Handle[signature], why reason.Kind) {
+	if p.verdicts == nil {
+		return
+	}
+	w := p.why(e, why)
+	p.verdicts[e] = &w
+	for _, o := range p.line {
+		if o.sig == sig && o.promised == nil {
+			p.verdicts[o] = &w
+		}
+	}
+}
+
+// why returns why the gang waits, and the details. The pass has found `why`; reason.GPUs stands for
+// all reasons for which it finds no GPUs.
+func (p *pass) why(e *entry, why reason.Kind) (w Wait) {
+	w.Reason, w.Free = why, pal.FreeFor(p.c, e.job.Gang)
+	w.FreeOthers = p.c.FreeGPUs() - w.Free
+	if e.state == starting || e.promised != nil {
+		return w
+	}
+	window := p.barring(e)
+	pl, fits := p.place(e)
+	switch {
+	case !p.possible(e):
+		w.Reason = reason.TooLarge
+	case e.tooLarge() != nil:
+		w.say(reason.Limit, p.tree, e.tooLarge())
+	case p.overArray(e):
+		w.Reason, w.Limit, w.Running = reason.Array, e.job.ArrayParallel, p.arrays[e.job.Array]
+	case p.overQuota(e):
+		w.say(reason.Quota, p.tree, cmp.Or(e.overJobs(), e.limiting(e.least())))
+	case window != nil:
+		if w.Reason, w.Until = reason.InWindow, window.To; window.From > p.now {
+			w.Begins = window.From
+		}
+	case why == reason.Spared:
+		_, by := p.sparing(e, pal.Found{Placement: pl})
+		w.Ahead = by.job.ID
+	case why == reason.Locality:
+		w.Until, _ = p.waitsForBetterGPUs(e, pl)
+	case fits && why != reason.GPUs:
+	case !p.awaits(e):
+		w.Reason = reason.Services
+	case e.least() > w.Free:
+		w.Reason, w.Outliers = reason.GPUs, min(w.Free, p.avoided(e))
+	case p.refused(e):
+		w.Reason = reason.Refused
+	default:
+		w.Reason, w.Outliers, w.unusable = reason.Scattered, min(w.Free, p.avoided(e)), pal.Unusable(p.c, e.job.Gang)
+	}
+	return w
 }
 
 // say sets the reason to r, and sets the fields that describe the limit b.
@@ -271,103 +302,17 @@ func (w *Wait) say(r reason.Kind, t tree, b *brokenLimit) {
 	}
 }
 
-// count sets Counts if the gang requests parts of shared GPUs.
-func (w *Wait) count(e *entry, gpus int) {
-	if n := e.amount(gpus); n != float64(gpus) {
-		w.Counts = reason.Rounded(n)
-	}
-}
-
 // holdsUp reports whether a gang that waits for the reason r delays the gangs behind it.
 func holdsUp(r reason.Kind) bool {
-	return forGPUs(r) && r != reason.Locality && r != reason.Stopping && r != reason.Shrinking
-}
-
-// forGPUs reports whether a gang that waits for the reason r needs nothing but free GPUs.
-func forGPUs(r reason.Kind) bool {
 	switch r {
-	case reason.TooLarge, reason.Limit, reason.Quota, reason.Array, reason.InWindow, reason.Services:
-		return false
+	case reason.GPUs, reason.Scattered, reason.Refused, reason.Reserved, reason.Order, reason.Next:
+		return true
 	}
-	return true
-}
-
-// inOrder returns three groups of gangs: the starting gangs, the overdue gang whose turn it is, and
-// the other waiting gangs in the order of the queue.
-func (p *asker) inOrder() []*entry {
-	var es []*entry
-	for _, e := range p.pending {
-		if e.state == starting {
-			es = append(es, e)
-		}
-	}
-	first := len(es)
-	es = slices.AppendSeq(es, p.all())
-	slices.SortFunc(es[first:], func(a, b *entry) int {
-		if p.hasTurn(a) != p.hasTurn(b) {
-			if p.hasTurn(a) {
-				return -1
-			}
-			return 1
-		}
-		return a.key.compare(b.key)
-	})
-	if first < len(es) && p.hasTurn(es[first]) {
-		first++
-	}
-	p.inTurns(p.now, es[first:])
-	return es
-}
-
-// reason returns the first reason to wait that applies to a gang without a claim. The parameter
-// `free` is the number of free GPUs that the gang can use. The parameter `head` is the first gang
-// ahead that waits for GPUs, or nil. If the gang is a service that must wait until another gang has
-// run, `spares` is this other gang.
-func (p *asker) reason(e, head *entry, free int) (r reason.Kind, spares *entry) {
-	if e.state == starting {
-		return reason.Starting, nil
-	}
-	switch {
-	case !p.possible(e):
-		return reason.TooLarge, nil
-	case e.tooLarge() != nil:
-		return reason.Limit, nil
-	case p.overArray(e):
-		return reason.Array, nil
-	case p.overQuota(e):
-		return reason.Quota, nil
-	case p.barring(e) != nil:
-		return reason.InWindow, nil
-	case e.gpus > free:
-		return p.unless(e, reason.GPUs), nil
-	}
-	pl, ok := p.placeNow(e)
-	switch {
-	case !ok && p.refused(e):
-		return reason.Refused, nil
-	case !ok:
-		return p.unless(e, reason.Scattered), nil
-	case head != nil && p.opt.Backfill == BackfillNone:
-		return reason.Order, nil
-	case head != nil && pal.Compete(p.c, head.job.Gang, e.job.Gang):
-		return reason.Reserved, nil
-	}
-	if _, waits := p.waitsForBetterGPUs(e, pl); waits {
-		return reason.Locality, nil
-	}
-	if p.ends(e) {
-		return reason.Next, nil
-	}
-	if f, ok := p.find(e); ok {
-		if _, by := p.sparing(e, f); by != nil {
-			return reason.Reserved, by
-		}
-	}
-	return reason.Next, nil
+	return false
 }
 
 // refused reports whether the gang would fit if it accepted any neighbours on shared GPUs.
-func (p *asker) refused(e *entry) bool {
+func (p *finder) refused(e *entry) bool {
 	if !policyFor(p.Queue, e).RefuseBad || e.job.Gang.Sharing == nil {
 		return false
 	}
@@ -375,46 +320,4 @@ func (p *asker) refused(e *entry) bool {
 	defer func() { e.anyNeighbour = false }()
 	_, ok := p.place(e)
 	return ok
-}
-
-// unless returns reason.Services if the gang would fit only after services have ended. Otherwise,
-// it returns r.
-func (p *asker) unless(e *entry, r reason.Kind) reason.Kind {
-	if !p.awaits(e) {
-		return reason.Services
-	}
-	return r
-}
-
-// foundNow is a cached result of place for one signature.
-type foundNow struct {
-	pl pal.Placement
-	ok bool
-}
-
-// placeNow does the same as place, but caches the results by signature. If there are windows, the
-// cache is not used, because the result then depends on the gang's run time.
-func (p *asker) placeNow(e *entry) (pal.Placement, bool) {
-	if p.hasTurn(e) { // in its turn, a gang accepts all neighbours, unlike others of its signature
-		return p.place(e)
-	}
-	if f, known := p.found[e.sig]; known && len(p.windows.list) == 0 {
-		return f.pl, f.ok
-	}
-	pl, ok := p.place(e)
-	p.found[e.sig] = foundNow{pl, ok}
-	return pl, ok
-}
-
-// fitsWithout reports whether the gang would fit after some running gangs have left. The function
-// `without` calls its argument while the GPUs of these gangs are free.
-func (p *finder) fitsWithout(e *entry, without func(func())) (fits bool) {
-	defer p.withoutWindows()()
-	if e.gpus <= p.c.FreeGPUs() {
-		if _, ok := p.place(e); ok {
-			return true
-		}
-	}
-	without(func() { _, fits = p.place(e) })
-	return fits
 }

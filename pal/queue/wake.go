@@ -18,32 +18,50 @@ func (q *Queue) Wake(now time.Duration) (at time.Duration, ok bool) {
 			at = min(at, t)
 		}
 	}
-	if len(q.ages.es) > 0 {
-		soon(q.ages.es[0].overdueFrom())
-	}
-	soon(q.localityUntil)
-	if len(q.windows.list) > 0 {
-		soon(q.windows.nextTo)
-	}
-	if q.turn == nil && len(q.overdue.es) > 0 {
-		// The share of overdue gangs pays off this many GPU seconds per second.
-		if paid := q.account.allowance() - q.account.used; q.account.debt > 0 && paid > 0 {
+	paid := q.account.allowance() - q.account.used
+	for _, e := range q.line {
+		if !e.overdue {
+			soon(e.overdueFrom())
+		} else if q.turn == nil && q.account.debt > 0 && paid > 0 {
+			// The share of overdue gangs pays off this many GPU seconds per second.
 			soon(q.account.at + time.Duration(math.Ceil(q.account.debt/paid*float64(time.Second))))
 		}
 	}
-	if q.opt.Preempt && len(q.live) > 0 {
-		q.levels.stopsFrom(&q.foresight, now, soon)
+	soon(q.localityUntil)
+	for _, w := range q.windows {
+		soon(w.To)
 	}
-	for _, e := range q.elastics {
-		soon(e.safeUntil) // from then on it may shrink or grow
-	}
-	if q.opt.Migrate && len(q.live) == 0 {
-		for _, e := range q.running {
-			if e.job.Migratable && !e.settled && e.placement.Cost() > 1 {
-				soon(now + q.opt.Quantum)
-				break
-			}
+	for _, e := range q.all {
+		if e.state < running {
+			continue
+		}
+		if q.stoppable(e) && len(q.line) > 0 {
+			q.stopsFrom(e, now, soon)
+		}
+		if e.elastic() {
+			soon(e.safeUntil()) // from then on it may shrink or grow
+		}
+		if q.opt.Migrate && len(q.line) == 0 && e.job.Migratable && !e.settled && e.placement.Cost() > 1 {
+			soon(now + q.opt.Quantum)
 		}
 	}
 	return at, at < math.MaxInt64
+}
+
+// stopsFrom calls `soon` with each time at which a running gang may become a victim. Under SRTF and
+// Adaptive, the time at which a gang reaches a worse level is unknown, so stopsFrom assumes a
+// quarter of a quantum from now.
+func (fs *foresight) stopsFrom(e *entry, now time.Duration, soon func(time.Duration)) {
+	soon(e.safeUntil())
+	if at, ok := e.nextCheckpoint(now); ok {
+		soon(at)
+	}
+	switch fs.opt.Order {
+	case SRTF, Adaptive:
+		soon(now + fs.opt.Quantum/4)
+	default:
+		if fs.relevel(e, now); e.levelDue < math.MaxInt64 {
+			soon(e.levelDue + 1) // levelDue was rounded down
+		}
+	}
 }

@@ -57,38 +57,22 @@ func CheckFor(pattern string) error {
 	return nil
 }
 
-// windows are the windows of a Queue.
-type windows struct {
-	list   []*Window
-	nextTo time.Duration   // when the next window ends
-	alone  map[beside]bool // see fitsAlone
-}
-
-// beside is the key of the cache of fitsAlone: a kind of gang, and the names of the closed windows.
-type beside struct {
-	kind   signature
-	closed string
-}
-
 // SetWindows replaces the windows. Call it again after a window has ended, and after the cluster
 // was rebuilt, because GPU numbers have then changed.
 func (q *Queue) SetWindows(ws []Window) {
-	before := q.windows.list
-	q.windows = windows{nextTo: math.MaxInt64, alone: map[beside]bool{}}
+	q.windows = nil
 	for _, w := range ws {
 		w.on = setOf(w.GPUs)
-		q.windows.list = append(q.windows.list, &w)
-		q.windows.nextTo = min(q.windows.nextTo, w.To)
+		q.windows = append(q.windows, &w)
 	}
-	q.version++
-	if !slices.EqualFunc(before, q.windows.list, func(a, b *Window) bool { return a.Name == b.Name && slices.Equal(a.For, b.For) }) {
-		q.Reconsider(func(_ string, g pal.Gang) pal.Gang { return g }) // signatures may have changed, and with them the buckets of gangs
+	for _, e := range q.all { // the windows that admit a gang are part of its signature
+		q.sign(e)
 	}
 }
 
 // admitted names the windows whose GPUs the job can use.
-func (ws *windows) admitted(j Job) (names string) {
-	for _, w := range ws.list {
+func (q *Queue) admitted(j Job) (names string) {
+	for _, w := range q.windows {
 		if w.admits(j) {
 			names += w.Name + "\n"
 		}
@@ -140,31 +124,16 @@ func (p *finder) reach(e *entry, cost float64) time.Duration {
 	return later(p.startTime(), d)
 }
 
-// startTime returns the time at which searches let a gang start: now, or the time set by
-// startingAt.
+// startTime returns the time at which searches let a gang start: now, or startsAt.
 func (p *finder) startTime() time.Duration { return max(p.now, p.startsAt) }
-
-// startingAt sets the start time (startTime) until `back` is called.
-func (p *finder) startingAt(at time.Duration) (back func()) {
-	p.startsAt = at
-	return func() { p.startsAt = 0 }
-}
-
-// withoutWindows makes searches ignore windows until `back` is called. Use it for questions that do
-// not depend on the time, such as whether a gang could ever run.
-func (p *finder) withoutWindows() (back func()) {
-	was := p.windowless
-	p.windowless = true
-	return func() { p.windowless = was }
-}
 
 // closed returns the windows on whose GPUs the gang must not start at this cost.
 func (p *finder) closed(e *entry, cost float64) (ws []*Window) {
-	if len(p.windows.list) == 0 || p.windowless {
+	if len(p.windows) == 0 {
 		return nil
 	}
 	at, until := p.startTime(), p.reach(e, cost)
-	for _, w := range p.windows.list {
+	for _, w := range p.windows {
 		if at < w.To && until > w.From && !w.admits(e.job) {
 			ws = append(ws, w)
 		}
@@ -180,7 +149,7 @@ func (p *finder) crosses(e *entry, pl pal.Placement) bool {
 // find returns a placement for the gang at startTime. It leaves out the GPUs of windows that could
 // begin before the gang ends. On slow GPUs the gang ends later, so more windows can matter.
 func (p *finder) find(e *entry) (pal.Found, bool) {
-	for cost := e.slower; ; {
+	for cost := e.slower(); ; {
 		closed := p.closed(e, cost)
 		f, ok := p.besideWindows(e, closed)
 		if !ok {
@@ -197,23 +166,32 @@ func (p *finder) find(e *entry) (pal.Found, bool) {
 }
 
 // besideWindows does the same as search, but leaves out the GPUs of the closed windows.
-func (p *finder) besideWindows(e *entry, closed []*Window) (pal.Found, bool) {
-	for _, w := range closed {
-		_, free := p.hold(w.GPUs)
-		defer free()
+func (p *finder) besideWindows(e *entry, closed []*Window) (f pal.Found, ok bool) {
+	if len(closed) == 0 {
+		return p.search(e)
 	}
-	return p.search(e)
+	var kept []int
+	for _, w := range closed {
+		kept = append(kept, w.GPUs...)
+	}
+	p.besides(kept, func() { f, ok = p.search(e) })
+	return f, ok
 }
 
 // barring returns a window that keeps a gang from starting even on an empty cluster: of those on
 // GPUs that it may use, the one that ends first. It returns nil if there is none. A gang that is
 // barred does not become the head, and gets no turn.
 func (p *finder) barring(e *entry) (first *Window) {
-	if len(p.windows.list) == 0 || p.windowless {
+	if len(p.windows) == 0 {
 		return nil
 	}
-	closed := p.closed(e, max(1, p.leastCost(e))*e.slower)
-	if len(closed) == 0 || p.fitsAlone(e, closed) {
+	closed := p.closed(e, max(1, p.leastCost(e))*e.slower())
+	if len(closed) == 0 {
+		return nil
+	}
+	fits := false
+	p.on(p.ever(), func() { _, fits = p.besideWindows(e, closed) })
+	if fits {
 		return nil
 	}
 	for _, w := range closed {
@@ -224,42 +202,9 @@ func (p *finder) barring(e *entry) (first *Window) {
 	return first
 }
 
-// fitsAlone reports whether the gang fits beside the closed windows if no gang of the Queue runs.
-// The answer is cached by kind of gang.
-func (p *finder) fitsAlone(e *entry, closed []*Window) bool {
-	key := beside{kind: e.empty()}
-	for _, w := range closed {
-		key.closed += w.Name + "\n"
-	}
-	known := p.windows.alone
-	if !p.opt.Exclusive {
-		known = p.alone
-	}
-	fits, asked := known[key]
-	if !asked {
-		p.withoutRunning(func() { _, fits = p.besideWindows(e, closed) })
-		known[key] = fits
-	}
-	return fits
-}
-
 // usable returns the window's GPUs that the job may use.
 func (w *Window) usable(j Job, c *pal.Cluster) []int {
 	return slices.DeleteFunc(slices.Clone(w.GPUs), func(u int) bool { return !j.Gang.MayUse(c.GroupOf(u)) })
-}
-
-// ended reports whether a window has ended since the previous call.
-func (ws *windows) ended(now time.Duration) bool {
-	if len(ws.list) == 0 || now < ws.nextTo {
-		return false
-	}
-	ws.nextTo = math.MaxInt64
-	for _, w := range ws.list {
-		if w.To > now {
-			ws.nextTo = min(ws.nextTo, w.To)
-		}
-	}
-	return true
 }
 
 // WindowConflict is a window that a waiting gang avoids.
@@ -279,7 +224,7 @@ func (q *Queue) KeptFrom(now time.Duration, id string, c *pal.Cluster) (out []Wi
 	if e == nil {
 		return nil
 	}
-	p := q.at(now, nil)
+	p := q.newPass(now, nil)
 	for _, w := range p.closed(e, 1) {
 		if on := w.usable(e.job, c); len(on) > 0 {
 			out = append(out, WindowConflict{w.Name, on, w.From, w.To, p.reach(e, 1)})

@@ -172,7 +172,7 @@ func TestSlowGangRunsIntoWindow(t *testing.T) {
 func TestNothingRunsIntoWindows(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := Options{Order: rapid.SampledFrom([]Order{FIFO, Adaptive}).Draw(t, "order"), Backfill: rapid.SampledFrom([]Backfill{BackfillNone, BackfillReserved}).Draw(t, "backfill"), Preempt: true, Migrate: true, LocalityWait: true,
-			Exclusive: rapid.Bool().Draw(t, "exclusive"), MaxWait: rapid.SampledFrom([]time.Duration{time.Hour, 9 * time.Hour, 999 * time.Hour}).Draw(t, "pass"), Placement: pal.Policy{Name: pal.PAL}}
+			MaxWait: rapid.SampledFrom([]time.Duration{time.Hour, 9 * time.Hour, 999 * time.Hour}).Draw(t, "pass"), Placement: pal.Policy{Name: pal.PAL}}
 		w := &world{queue: newTestLine(t, o), gangs: map[string]pal.Gang{}, places: map[string]pal.Placement{}}
 		var err error
 		if w.cluster, err = pal.NewCluster(testNodes(3, "5"), pal.TwoTier(1.7)); err != nil {
@@ -218,7 +218,7 @@ func TestNothingRunsIntoWindows(t *testing.T) {
 				more = len(actions) > 0
 			}
 			for id, p := range w.places {
-				for _, win := range w.queue.windows.list {
+				for _, win := range w.queue.windows {
 					if w.now >= win.From && w.now+5*time.Minute <= win.To && !win.admits(jobs[id]) && touches(p, win.on) {
 						t.Fatalf("%v: %s, which started at %v, runs in window %s", w.now, id, started[id], win.Name)
 					}
@@ -249,7 +249,7 @@ func TestEndlessRunKeepsOutOfWindows(t *testing.T) {
 	if got := q.Waiting(now, c); len(got) != 1 || got[0].Reason != reason.InWindow {
 		t.Errorf("it waits for %v, want the window's end", got)
 	}
-	p := q.at(now, nil)
+	p := q.newPass(now, nil)
 	if end := p.reach(q.entries["j"], math.Inf(1)); end <= now {
 		t.Errorf("a run that starts at %v and fits nowhere ends at %v", now, end)
 	}

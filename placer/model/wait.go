@@ -46,7 +46,7 @@ func at(d time.Duration) time.Time { return time.Unix(0, int64(d)).UTC() }
 func (w *Wait) Idle() {
 	w.From, w.To = 0, 0
 	switch w.Reason {
-	case reason.Starting, reason.Stopping, reason.Shrinking, reason.Reserved, reason.Order,
+	case reason.Starting, reason.Stopping, reason.Shrinking, reason.Reserved, reason.Spared, reason.Order,
 		reason.Locality, reason.Next:
 		w.why = reason.Reason{Kind: reason.NoPlacer}
 	}

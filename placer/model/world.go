@@ -11,7 +11,6 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
-	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
@@ -107,28 +106,28 @@ func (w world) Resized(g *gang.Lifecycle, to pal.Placement) (rewrite.Pins, error
 
 // RoomForAll asks the queue for GPUs for all members of a running gang that its author has edited.
 func (m *Model) RoomForAll(g *gang.Lifecycle) gang.Room {
-	own, back := m.View.Without(g.Key)
+	_, back := m.View.Without(g.Key)
 	defer back()
-	return m.roomFor(g, g.Request, m.View, queue.Change{Own: own})
+	return m.roomFor(g, g.Request, m.View)
 }
 
 // RoomForPlan is like RoomForAll, for `nomad-pal plan` of a running job with a new request. v is a
 // view in which the gang's GPUs are free.
 func (m *Model) RoomForPlan(g *gang.Lifecycle, v *request.View) gang.Room {
-	return m.roomFor(g, g.Request, v, queue.Change{Own: m.View.Holds(g.Key)})
+	return m.roomFor(g, g.Request, v)
 }
 
 // roomFor asks the queue for GPUs for a running gang with a new request.
-func (m *Model) roomFor(g *gang.Lifecycle, r request.Request, v *request.View, ch queue.Change) gang.Room {
-	ch.Job = g.QueueJob(m.Cfg.RestartCost)
-	ch.Job.Gang, ch.Job.Least = r.Gang, 0
-	f, wait, ok := m.Queue.RoomFor(gang.QueueTime(m.Time), v.Cluster, ch)
+func (m *Model) roomFor(g *gang.Lifecycle, r request.Request, v *request.View) gang.Room {
+	job := g.QueueJob(m.Cfg.RestartCost)
+	job.Gang, job.Least = r.Gang, 0
+	f, wait, ok := m.Queue.RoomFor(gang.QueueTime(m.Time), v.Cluster, job)
 	room := gang.Room{Fits: ok, Gang: r.Gang, Mode: r.Mode}
 	switch wait.Reason {
 	case reason.Next:
 		room.Placement, room.Pins = f.Placement, v.Pins(r, f.Placement)
 		room.Decision, _ = pal.ExplainFound(v.Cluster, r.Gang, f.By(), f)
-	case reason.GPUs, reason.Scattered:
+	case reason.TooLarge, reason.GPUs, reason.Scattered:
 		room.Decision = pal.Explain(v.Cluster, r.Gang, m.Cfg.Policy())
 		room.Reason = room.Decision.Reason
 	default:

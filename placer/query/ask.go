@@ -30,17 +30,13 @@ func (s *Snapshot) ask(t *model.Tracked, w *model.Wait) string {
 	var sooner []string
 	now := gang.QueueTime(s.m.Time)
 	c := s.m.View.Cluster
-	id := t.Key.String()
-	for i, o := range s.m.Queue.WaitsIf(now, c, id, said...) {
+	for _, d := range said {
+		job.Estimate = d
+		_, o, starts := s.m.Queue.Ask(now, c, job, gang.QueueTime(t.WaitsSince()))
 		if o.Reason == reason.Locality { // until then, it would decline the GPUs that are free now
 			o.To = o.Until
 		}
-		ran := " if it runs " + palapi.ShortDuration(said[i])
-		starts := false
-		job.Estimate = said[i]
-		if o.GPUs <= o.Free {
-			_, starts = s.m.Queue.Starts(now, c, job, gang.QueueTime(t.WaitsSince()))
-		}
+		ran := " if it runs " + palapi.ShortDuration(d)
 		if starts {
 			sooner = append(sooner, "now"+ran)
 		} else if at := startOf(o); at != "" && at != was && (w.To == 0 || o.To < w.To) {

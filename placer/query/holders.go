@@ -198,7 +198,7 @@ func (s facts) needed(h *palapi.Holders, g pal.Gang, keys map[string]cluster.Job
 // of it. try is the first change in the form that -what-if accepts.
 func (s facts) remedies(t *model.Tracked) (out []reason.Reason, try string) {
 	r, g := t.Request, t.Request.Least()
-	w, fits := s.room(t, g)
+	_, w, fits := s.starts(t, g)
 	if fits || w.Reason == reason.Locality {
 		return nil, ""
 	}
@@ -206,13 +206,11 @@ func (s facts) remedies(t *model.Tracked) (out []reason.Reason, try string) {
 		wider := g
 		wider.MaxTier = 0
 		of := reason.Reason{Kind: reason.WiderFits, Tier: g.MaxTier.String(), Try: "pal_locality="}
-		w, fits := s.room(t, wider)
-		if fits {
-			_, fits = s.starts(t, wider)
-		} else if fits = w.Reason == reason.Locality; fits {
+		_, w, fits := s.starts(t, wider)
+		if w.Reason == reason.Locality {
 			of.Until = time.Unix(0, int64(w.Until))
 		}
-		if fits {
+		if fits || w.Reason == reason.Locality {
 			out, try = append(out, of), of.Try
 		}
 	}
@@ -220,11 +218,8 @@ func (s facts) remedies(t *model.Tracked) (out []reason.Reason, try string) {
 		return out, try
 	}
 	// Find the largest number of members that fits.
-	n := sort.Search(g.MemberSets[0].Members-1, func(i int) bool { _, fits := s.room(t, withMembers(g, i+1)); return !fits })
-	if n == 0 {
-		return out, try
-	}
-	if _, ok := s.starts(t, withMembers(g, n)); ok {
+	n := sort.Search(g.MemberSets[0].Members-1, func(i int) bool { _, _, fits := s.starts(t, withMembers(g, i+1)); return !fits })
+	if n > 0 {
 		key := sizeKey(r, "min")
 		fewer := reason.Reason{Kind: reason.FewerFit, Key: key, Room: n, Members: g.MemberSets[0].Members, Try: fmt.Sprintf("%s=%d", key, n)}
 		try = cmp.Or(try, fewer.Try)
@@ -248,20 +243,13 @@ func (s facts) asking(t *model.Tracked, g pal.Gang) queue.Job {
 	return job
 }
 
-// room reports whether there would be room now for a waiting job if it requested g. The GPUs that
-// are reserved for a gang ahead do not count.
-func (s facts) room(t *model.Tracked, g pal.Gang) (w queue.Wait, ok bool) {
-	if g.GPUs() > s.m.View.Cluster.FreeGPUs() {
-		return w, false
-	}
-	_, w, ok = s.m.Queue.RoomFor(gang.QueueTime(s.m.Time), s.m.View.Cluster, queue.Change{Job: s.asking(t, g)})
-	return w, ok
-}
-
 // starts reports whether the queue would start a waiting job now if the job requested g, and returns
-// the GPUs.
-func (s facts) starts(t *model.Tracked, g pal.Gang) (at pal.Placement, ok bool) {
-	return s.m.Queue.Starts(gang.QueueTime(s.m.Time), s.m.View.Cluster, s.asking(t, g), gang.QueueTime(t.WaitsSince()))
+// the GPUs, or what the job would wait for.
+func (s facts) starts(t *model.Tracked, g pal.Gang) (at pal.Placement, w queue.Wait, ok bool) {
+	if g.GPUs() > s.m.View.Cluster.FreeGPUs() {
+		return at, w, false
+	}
+	return s.m.Queue.Ask(gang.QueueTime(s.m.Time), s.m.View.Cluster, s.asking(t, g), gang.QueueTime(t.WaitsSince()))
 }
 
 // priorityHelps reports whether the priority [tryPriority] would help a waiting job. The priority

@@ -230,7 +230,7 @@ type change struct {
 // with them now. If the queue would start the job, thatMayStart sets Choice to the GPUs of the start.
 func (s facts) thatMayStart(t *model.Tracked, all []change) (out []palapi.Tradeoff) {
 	for _, o := range all {
-		if at, ok := s.starts(t, o.gang); ok {
+		if at, _, ok := s.starts(t, o.gang); ok {
 			o.Choice = pal.Describe(s.m.View.Cluster, o.gang, at)
 		} else if o.Choice != nil {
 			continue
