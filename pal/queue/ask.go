@@ -73,8 +73,8 @@ func (q *Queue) RoomFor(now time.Duration, c *pal.Cluster, j Job) (f pal.Found, 
 	if had != nil { // for others, they are not free
 		c.Take(had.job.Gang, among(had.placement, c.Available))
 	}
-	p, _ := q.asked(now, c)
-	o := p.Queue
+	o := q.Clone()
+	p, _ := o.asked(now, c)
 	if p.head != nil {
 		p.headReserve()
 		w.Ahead = p.head.job.ID

@@ -24,7 +24,7 @@ type pass struct {
 	reserve *reservation
 	// lanes says which gangs of a signature the pass still tries after one of them has failed: those
 	// whose expected run time at cost 1 is at most this time.
-	lanes map[unique.Handle[signature]]time.Duration
+	lanes    map[unique.Handle[signature]]time.Duration
 	delayed  bool             // the last search found GPUs, but the start would delay the head
 	verdicts map[*entry]*Wait // why gangs wait; nil if nobody asks
 }

@@ -124,7 +124,7 @@ func (w Wait) Why() reason.Reason {
 // Waiting returns one Wait for each waiting gang, in the order of the queue: why a pass on a copy of
 // the Queue does not start it now.
 func (q *Queue) Waiting(now time.Duration, c *pal.Cluster) []Wait {
-	p, queue := q.asked(now, c)
+	p, queue := q.Clone().asked(now, c)
 	return p.waits(queue, len(queue))
 }
 
@@ -133,7 +133,7 @@ func (q *Queue) Waiting(now time.Duration, c *pal.Cluster) []Wait {
 // not count in the length. WaitingAt is cheaper than Waiting, because it does not predict the
 // starts of gangs behind the last selected gang.
 func (q *Queue) WaitingAt(now time.Duration, c *pal.Cluster, parts []float64) (ws []Wait) {
-	p, queue := q.asked(now, c)
+	p, queue := q.Clone().asked(now, c)
 	first := len(queue) - len(q.line) // starting gangs come before all others
 	var selected []int
 	last, n := 0, len(q.line)
@@ -148,16 +148,15 @@ func (q *Queue) WaitingAt(now time.Duration, c *pal.Cluster, parts []float64) (w
 	return ws
 }
 
-// asked returns a pass on a copy of the Queue that has decided and knows why gangs wait, and the gangs
-// of the queue, in order.
+// asked returns a pass on this copy of a Queue that has decided and knows why gangs wait, and the
+// gangs of the queue, in order.
 func (q *Queue) asked(now time.Duration, c *pal.Cluster) (p *pass, queue []*entry) {
-	o := q.Clone()
-	o.opt.Starts = 0
-	o.age(now)
-	o.resort()
-	o.count(now)
-	queue = o.inOrder()
-	p = o.newPass(now, c)
+	q.opt.Starts = 0
+	q.age(now)
+	q.resort()
+	q.count(now)
+	queue = q.inOrder()
+	p = q.newPass(now, c)
 	p.verdicts = map[*entry]*Wait{}
 	p.decide()
 	return p, queue
