@@ -77,7 +77,6 @@ func (a *Agent) account(ctx context.Context, p *placer.Placer, h *History) {
 		return
 	}
 	keep, _ := h.retention() // checked by [File.PlacerConfig]
-	a.idle.keep()
 	k := &bookkeeper{agent: a, placer: p, database: h.Database, keep: keep}
 	defer k.close()
 	wait := accountEvery

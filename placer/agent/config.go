@@ -10,7 +10,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -23,7 +22,6 @@ import (
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/convert"
 
-	"github.com/nomad-pal/nomad-pal/internal/nearest"
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
@@ -207,72 +205,15 @@ func Load(paths []string) (File, error) {
 	return f, nil
 }
 
-// all joins the errors among the diagnostics, one per line, and adds suggestions to them.
+// all joins the errors among the diagnostics, one per line.
 func all(diags hcl.Diagnostics) error {
 	var errs []error
 	for _, d := range diags {
 		if d.Severity == hcl.DiagError {
-			suggestBlock(d)
-			suggestPlace(d)
 			errs = append(errs, d)
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// suggestBlock adds a suggestion to the error for an unknown block. When several files form one
-// configuration, the parser itself suggests keys, but no blocks.
-func suggestBlock(d *hcl.Diagnostic) {
-	parts := strings.Split(d.Detail, `"`)
-	if d.Summary != "Unsupported block type" || len(parts) != 3 {
-		return
-	}
-	schema, _ := gohcl.ImpliedBodySchema(File{})
-	var known []string
-	for _, b := range schema.Blocks {
-		known = append(known, b.Type)
-	}
-	if meant := nearest.Name(parts[1], known); meant != "" {
-		d.Detail += fmt.Sprintf(" Did you mean %q?", meant)
-	}
-}
-
-// suggestPlace names the right block for a key in the wrong place. The parser cannot name the right
-// block, because it checks only one block at a time.
-func suggestPlace(d *hcl.Diagnostic) {
-	parts := strings.Split(d.Detail, `"`)
-	if d.Summary != "Unsupported argument" || len(parts) != 3 {
-		return
-	}
-	blocks := map[string]bool{}
-	for _, k := range model.Keys() {
-		if k.Name == parts[1] {
-			blocks[k.Block] = true
-		}
-	}
-	file := reflect.TypeFor[File]()
-	for i := range file.NumField() {
-		block, isBlock := strings.CutSuffix(file.Field(i).Tag.Get("hcl"), ",block")
-		of := file.Field(i).Type
-		for of.Kind() == reflect.Pointer || of.Kind() == reflect.Slice {
-			of = of.Elem()
-		}
-		if !isBlock {
-			continue
-		}
-		schema, _ := gohcl.ImpliedBodySchema(reflect.New(of).Interface())
-		for _, a := range schema.Attributes {
-			blocks[block] = blocks[block] || a.Name == parts[1]
-		}
-	}
-	maps.DeleteFunc(blocks, func(_ string, has bool) bool { return !has })
-	switch names := slices.Sorted(maps.Keys(blocks)); {
-	case len(names) == 0:
-	case names[0] == "":
-		d.Detail += " This argument belongs outside of all blocks."
-	default:
-		d.Detail += fmt.Sprintf(" Did you mean %s { %s }?", strings.Join(names, " or "), parts[1])
-	}
 }
 
 // readSettings reads the keys of [model.Keys], and checks each value.

@@ -31,8 +31,7 @@ const (
 //
 // serveEvents returns the events after the given ID, or all events, filtered by job, namespace and
 // kind. With follow=true, the answer continues with new events for a minute. The client then sends
-// another request with the last ID. With Accept: text/event-stream, the answer consists of
-// server-sent events. The answer has no events of namespaces whose jobs the token cannot list.
+// another request with the last ID. The answer has no events of namespaces whose jobs the token cannot list.
 // Events about GPUs require a token that can read the variable nomad-pal/failures. The agent keeps
 // the last 5,000 events of its own placers in memory.
 func (s *server) serveEvents(w http.ResponseWriter, r *http.Request) {
@@ -59,7 +58,8 @@ func (s *server) serveEvents(w http.ResponseWriter, r *http.Request) {
 		}
 		defer done()
 	}
-	write := lines(w, strings.Contains(r.Header.Get("Accept"), "text/event-stream"))
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	enc := json.NewEncoder(w)
 	sees, operates := c.sees(r.Context()), c.asOperator(r.Context())
 	over := time.NewTimer(followFor)
 	defer over.Stop()
@@ -72,7 +72,7 @@ func (s *server) serveEvents(w http.ResponseWriter, r *http.Request) {
 			e, ok := e.RedactedFor(sees, operates)
 			return e, ok && wanted(e)
 		}
-		if tell(events, last, mine, write) != nil {
+		if tell(events, last, mine, enc) != nil {
 			return // the client is gone
 		}
 		last = 0 // send all later events
@@ -95,7 +95,7 @@ func (s *server) serveEvents(w http.ResponseWriter, r *http.Request) {
 // tell writes the events that mine accepts. If last is not 0, tell writes only that many of the
 // newest. tell makes no list of them, because the list would stay in memory while a slow client
 // reads.
-func tell(events []palapi.Event, last int, mine func(palapi.Event) (palapi.Event, bool), write func(palapi.Event) error) error {
+func tell(events []palapi.Event, last int, mine func(palapi.Event) (palapi.Event, bool), to *json.Encoder) error {
 	from := 0
 	for n := 0; last > 0 && n < last && from < len(events); {
 		from++
@@ -108,7 +108,7 @@ func tell(events []palapi.Event, last int, mine func(palapi.Event) (palapi.Event
 	}
 	for _, e := range events {
 		if e, ok := mine(e); ok {
-			if err := write(e); err != nil {
+			if err := to.Encode(e); err != nil {
 				return err
 			}
 		}
@@ -143,21 +143,4 @@ func eventsWanted(q url.Values) func(palapi.Event) bool {
 // runOf only compares names, because Nomad may no longer have the run.
 func runOf(id, parent string) bool {
 	return strings.HasPrefix(id, parent+"/dispatch-") || strings.HasPrefix(id, parent+"/periodic-")
-}
-
-// lines returns a function that writes events, one per line or as server-sent events.
-func lines(w http.ResponseWriter, sent bool) func(palapi.Event) error {
-	if sent {
-		w.Header().Set("Content-Type", "text/event-stream")
-		return func(e palapi.Event) error {
-			text, err := json.Marshal(e)
-			if err == nil {
-				_, err = fmt.Fprintf(w, "id: %d\ndata: %s\n\n", e.ID, text)
-			}
-			return err
-		}
-	}
-	w.Header().Set("Content-Type", "application/x-ndjson")
-	enc := json.NewEncoder(w)
-	return func(e palapi.Event) error { return enc.Encode(e) }
 }

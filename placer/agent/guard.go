@@ -183,7 +183,8 @@ func (h *hosts) only(next http.Handler) http.Handler {
 // becomes a task group with all of Nomad's defaults. Anybody can send a job, even with an invalid
 // token, so the memory of all requests together is limited.
 const (
-	// bodyBytes is the maximum size of a request; Nomad itself accepts jobs of 1 MB.
+	// bodyBytes is the maximum size of a request; Nomad itself accepts jobs of 1 MB. The number of
+	// requests is limited, too: see [requestsAtOnce].
 	bodyBytes = 8 << 20
 	// bodyParts is the maximum number of objects and lists in a request. A job with a thousand task
 	// groups has about ten thousand objects and as many lists.
@@ -209,13 +210,41 @@ func newBodies() bodies { return bodies{semaphore.NewWeighted(bodiesBytes)} }
 // decode reads the body of a request as JSON. The caller calls done, which releases the body's
 // memory, after it has answered. If ok is false, decode has already answered.
 func (b bodies) decode(w http.ResponseWriter, r *http.Request, into any) (done func(), ok bool) {
-	body := &body{Reader: http.MaxBytesReader(w, r.Body, bodyBytes), room: b.room}
-	done = func() { b.room.Release(body.taken) }
-	err := body.read(r.Context(), into)
-	if err == nil {
-		return done, true
+	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, bodyBytes))
+	if err != nil {
+		refuseBody(w, err)
+		return nil, false
 	}
-	done()
+	taken, err := b.take(r.Context(), text)
+	if err != nil {
+		refuseBody(w, err)
+		return nil, false
+	}
+	done = func() { b.room.Release(taken) }
+	if err := unmarshal(text, into); err != nil {
+		done()
+		refuseBody(w, err)
+		return nil, false
+	}
+	return done, true
+}
+
+// take acquires the memory that a request's text and its decoded value need, and returns its size.
+func (b bodies) take(ctx context.Context, text []byte) (int64, error) {
+	n := parts(text)
+	if n > bodyParts {
+		return 0, errParts
+	}
+	ctx, cancel := context.WithTimeout(ctx, bodyWait)
+	defer cancel()
+	size := int64(len(text)) + int64(n)*partBytes
+	if b.room.Acquire(ctx, size) != nil {
+		return 0, errBusy
+	}
+	return size, nil
+}
+
+func refuseBody(w http.ResponseWriter, err error) {
 	var large *http.MaxBytesError
 	status := http.StatusBadRequest
 	switch {
@@ -226,46 +255,13 @@ func (b bodies) decode(w http.ResponseWriter, r *http.Request, into any) (done f
 		status = http.StatusRequestEntityTooLarge
 	}
 	http.Error(w, fmt.Sprintf("reading the request: %v", err), status)
-	return nil, false
 }
 
-// body is a request's body, and the memory that it has acquired.
-type body struct {
-	io.Reader
-	room  *semaphore.Weighted
-	taken int64
-}
-
-// Read acquires memory for the bytes received, not for the announced length, so that slow clients
-// do not block others.
-func (b *body) Read(p []byte) (int, error) {
-	n, err := b.Reader.Read(p)
-	if n > 0 {
-		if !b.room.TryAcquire(int64(n)) {
-			return 0, errBusy
-		}
-		b.taken += int64(n)
-	}
-	return n, err
-}
-
-func (b *body) read(ctx context.Context, into any) error {
-	text, err := io.ReadAll(b)
-	if err != nil {
-		return err
-	}
-	n := parts(text)
-	if n > bodyParts {
-		return errParts
-	}
-	ctx, cancel := context.WithTimeout(ctx, bodyWait)
-	defer cancel()
-	if b.room.Acquire(ctx, int64(n)*partBytes) != nil {
-		return errBusy
-	}
-	b.taken += int64(n) * partBytes
-	if _, control := into.(*palapi.ControlRequest); !control {
-		return json.Unmarshal(text, into) // a job of a later Nomad can have fields that this version does not know
+// unmarshal reads a command, or a job. A job of a later Nomad can have fields that this version
+// does not know, but a command cannot.
+func unmarshal(text []byte, into any) error {
+	if _, command := into.(*palapi.ControlRequest); !command {
+		return json.Unmarshal(text, into)
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()

@@ -38,10 +38,6 @@ type idleGPUs struct {
 	mu    sync.Mutex
 	since map[string]idleGPU // by the GPU's id
 	asked map[string]time.Time
-	// kept is true if the agent keeps a history. over is past idle time that the history does not
-	// have yet.
-	kept bool
-	over []accounting.IdleGPU
 }
 
 type idleGPU struct {
@@ -97,11 +93,6 @@ func (i *idleGPUs) heard(held []query.Held, nodes []string, uses map[string]pala
 			since[g.ID] = idleGPU{job: g.Job, at: now, until: now}
 		}
 	}
-	for gpu, was := range i.since {
-		if p, ok := was.unbooked(gpu); ok && i.kept && since[gpu].at != was.at {
-			i.over = append(i.over, p)
-		}
-	}
 	i.since = since
 }
 
@@ -115,19 +106,11 @@ func (g idleGPU) unbooked(gpu string) (p accounting.IdleGPU, ok bool) {
 	return accounting.IdleGPU{GPU: gpu, Job: g.job, From: from, To: g.until}, g.until.Sub(g.at) >= idleAfter && g.until.After(from)
 }
 
-// keep makes idleGPUs store past idle time until the history has it. Without a history, the stored
-// time would only grow.
-func (i *idleGPUs) keep() {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.kept = true
-}
-
-// unbooked returns all idle time that the history does not have yet.
+// unbooked returns the idle time, of GPUs that are still idle, that the history does not have yet.
 func (i *idleGPUs) unbooked() []accounting.IdleGPU {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	all := slices.Clone(i.over)
+	var all []accounting.IdleGPU
 	for gpu, was := range i.since {
 		if p, ok := was.unbooked(gpu); ok {
 			all = append(all, p)
@@ -144,15 +127,8 @@ func (i *idleGPUs) booked(all []accounting.IdleGPU) {
 		if was := i.since[p.GPU]; was.job == p.Job && !was.at.After(p.From) {
 			was.booked = p.To
 			i.since[p.GPU] = was
-			continue
-		}
-		for k := range i.over { // the idle time may have grown since p was written
-			if o := &i.over[k]; o.GPU == p.GPU && o.Job == p.Job && o.From.Equal(p.From) {
-				o.From = p.To
-			}
 		}
 	}
-	i.over = slices.DeleteFunc(i.over, func(o accounting.IdleGPU) bool { return !o.To.After(o.From) })
 }
 
 // of returns the time since which a held GPU has been idle; zero if the GPU has been idle for less

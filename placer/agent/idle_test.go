@@ -128,11 +128,9 @@ func TestLiveForWhomItMay(t *testing.T) {
 	}
 }
 
-// Idle time is kept until the history has stored it: for GPUs that were idle for long, even if they
-// work again, and only once.
+// The history gets the idle time of GPUs that have been idle for long, and only once.
 func TestIdleTimeIsBooked(t *testing.T) {
 	var i idleGPUs
-	i.keep()
 	begin, zero, busy := time.Unix(1e9, 0), int64(0), int64(50)
 	held := []query.Held{{ID: "a", NodeID: "n", Job: "d/x"}, {ID: "b", NodeID: "n", Job: "d/x"}}
 	look := func(minute int, a, b *int64) {
@@ -156,15 +154,14 @@ func TestIdleTimeIsBooked(t *testing.T) {
 	was := is("one is idle", "a of d/x 0-20")
 	look(24, &zero, &busy)
 	i.booked(was)
-	was = is("the rest", "a of d/x 20-24")
-	look(30, &busy, &busy)
-	is("it works again", "a of d/x 20-24")
-	i.booked(was)
+	i.booked(is("the rest", "a of d/x 20-24"))
 	is("all is booked", "")
+	look(30, &busy, &busy)
+	is("it works again", "")
 }
 
 // Idle time reaches the database without a gap and without being counted twice, across midnight and
-// failed writes.
+// failed writes, as long as the GPU is idle.
 func TestIdleTimeReachesTheHistory(t *testing.T) {
 	t.Parallel()
 	begin := time.Date(2026, 11, 2, 23, 30, 0, 0, time.UTC)
@@ -182,7 +179,6 @@ func TestIdleTimeReachesTheHistory(t *testing.T) {
 	}
 	defer db.Close()
 	k := &bookkeeper{agent: &Agent{}, db: db, recorder: accounting.NewRecorder(nil, nil, 0)}
-	k.agent.idle.keep()
 	picture := query.New(m, nil, palapi.Activity{Working: true})
 	away, leave := context.WithCancel(t.Context())
 	leave()
@@ -199,7 +195,7 @@ func TestIdleTimeReachesTheHistory(t *testing.T) {
 		m.Time = at(minute)
 		k.agent.idle.heard([]query.Held{{ID: "a", NodeID: "n", Job: "d/x"}, {ID: "b", NodeID: "n", Job: "d/x"}}, []string{"n"}, uses, at(minute))
 		ctx := t.Context()
-		if minute%3 > 0 { // the database fails more often than not
+		if minute%5 > 0 { // the database fails more often than not
 			ctx = away
 		}
 		if err := k.write(ctx, picture, k.agent.idle.unbooked()); err != nil {
@@ -220,12 +216,11 @@ func TestIdleTimeReachesTheHistory(t *testing.T) {
 }
 
 // An agent that becomes active again does not know what the GPUs did meanwhile: it starts counting
-// again, and the history gets only the idle time that it saw.
+// again.
 func TestIdleStartsAgain(t *testing.T) {
 	begin := time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
 	var a Agent
 	i := &a.idle
-	i.keep()
 	none := int64(0)
 	hear := func(minute int) (now time.Time) {
 		now = begin.Add(time.Duration(minute) * time.Minute)
@@ -238,11 +233,11 @@ func TestIdleStartsAgain(t *testing.T) {
 	end()
 	a.watchIdle(ended, nil) // begins when the agent becomes active, and ends at once
 	now := hear(60)
+	if got := i.unbooked(); len(got) > 0 {
+		t.Errorf("the history gets %+v", got)
+	}
 	if since := i.of(palapi.GPU{ID: "a", Job: "d/x"}, now); !since.IsZero() {
 		t.Errorf("idle since %v, although the agent became active just now", since)
-	}
-	if got := i.unbooked(); len(got) != 1 || got[0].To.Sub(got[0].From) != 20*time.Minute {
-		t.Errorf("the history gets %+v, want the 20 minutes that were seen", got)
 	}
 }
 

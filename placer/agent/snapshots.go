@@ -7,10 +7,7 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/singleflight"
 
 	"github.com/nomad-pal/nomad-pal/placer"
 	palapi "github.com/nomad-pal/nomad-pal/placer/api"
@@ -151,45 +148,29 @@ func (s *snapshots) forget() {
 // activities reads the heartbeat of the active agent.
 type activities struct {
 	connect func() (*nomad.Client, error)
-	flight  singleflight.Group
-	last    atomic.Pointer[activity]
-}
-
-type activity struct {
-	palapi.Activity
-	read time.Time
+	mu      sync.Mutex
+	last    palapi.Activity
+	err     error
+	read    time.Time
 }
 
 // activityTimeout is the time limit for reading the heartbeat.
 const activityTimeout = 10 * time.Second
 
-// get returns the heartbeat, at most snapshotAge old. Callers that arrive during a read of the
-// variable share this read, which continues even if some of these callers leave.
+// get returns the heartbeat, or why it could not be read, at most snapshotAge old. Callers that
+// arrive during a read wait for it.
 func (s *activities) get(ctx context.Context) (palapi.Activity, error) {
-	if last := s.last.Load(); last != nil && time.Since(last.read) < snapshotAge {
-		return last.Activity, nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Since(s.read) < snapshotAge {
+		return s.last, s.err
 	}
-	done := s.flight.DoChan("", func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), activityTimeout)
-		defer cancel()
-		return s.read(ctx)
-	})
-	select {
-	case <-ctx.Done():
-		return palapi.Activity{}, ctx.Err()
-	case r := <-done:
-		return r.Val.(palapi.Activity), r.Err
-	}
-}
-
-func (s *activities) read(ctx context.Context) (palapi.Activity, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), activityTimeout)
+	defer cancel()
 	client, err := s.connect()
-	if err != nil {
-		return palapi.Activity{}, err
-	}
-	a, err := heartbeat.ReadActivity(ctx, client, time.Now())
 	if err == nil {
-		s.last.Store(&activity{a, time.Now()})
+		s.last, err = heartbeat.ReadActivity(ctx, client, time.Now())
 	}
-	return a, err
+	s.err, s.read = err, time.Now()
+	return s.last, s.err
 }
