@@ -13,9 +13,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
-	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
-	"github.com/nomad-pal/nomad-pal/sim/population"
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
@@ -97,91 +95,6 @@ func BenchmarkPreemption(b *testing.B) {
 				}
 				b.ReportMetric(float64((cpuTime(b)-start).Microseconds())/float64(size.jobs), "µs/job")
 				b.ReportMetric(float64(out.Preemptions)/float64(size.jobs), "restarts/job")
-			}
-		})
-	}
-}
-
-// BenchmarkCalibration measures the CPU time per job, in µs, on 10,000 GPUs drawn as `simulate`
-// draws them, for each method of binning. K-means makes hundreds of bins, and the core tries one
-// after the other.
-func BenchmarkCalibration(b *testing.B) {
-	const nodes, jobs = 1250, 10_000
-	p, err := DrawGPUs(population.Spec{Cluster: "longhorn", Nodes: nodes, GPUsPerNode: 8, Outliers: population.AsMeasured()}, 42)
-	if err != nil {
-		b.Fatal(err)
-	}
-	for name, o := range map[string]profile.Options{"edges": profile.DefaultOptions(), "kmeans": {Method: profile.KMeans}} {
-		ns, err := p.PalNodes(o)
-		if err != nil {
-			b.Fatal(err)
-		}
-		b.Run(name, func(b *testing.B) {
-			for b.Loop() {
-				b.StopTimer()
-				t := trace.HeavyTail(1, jobs, 8*nodes, 0.9)
-				c, err := pal.NewCluster(ns, pal.TwoTier(pal.DefaultPenalty))
-				if err != nil {
-					b.Fatal(err)
-				}
-				b.StartTimer()
-				start := cpuTime(b)
-				if _, err := (Config{Jobs: t.Jobs, Cluster: c, Queue: queue.Options{Order: queue.Adaptive, Backfill: queue.BackfillReserved, LocalityWait: true,
-					OutlierThreshold: queue.DefaultOutlierThreshold, Placement: pal.Policy{Name: pal.PAL}}}).Run(); err != nil {
-					b.Fatal(err)
-				}
-				b.ReportMetric(float64((cpuTime(b)-start).Microseconds())/jobs, "µs/job")
-			}
-		})
-	}
-}
-
-// BenchmarkRules measures the CPU time per job with all features in use: gangs may be stopped,
-// forty teams in eight departments have quotas, a sixteenth of the nodes is in maintenance for
-// four hours of each day, and one team has a reservation each night.
-func BenchmarkRules(b *testing.B) {
-	const jobs, nodes, gpus = 10_000, 125, 1000
-	tenants := map[string]queue.Tenant{}
-	for i := range 40 {
-		tenants[fmt.Sprintf("department-%d/team-%d", i%8, i)] = queue.Tenant{Quota: gpus / 40}
-	}
-	part := func(i, of int) (us []int) {
-		for u := gpus / of * i; u < gpus/of*(i+1); u++ {
-			us = append(us, u)
-		}
-		return us
-	}
-	windows := func(now time.Duration) ([]queue.Window, time.Duration) {
-		const day = 24 * time.Hour
-		today := now / day
-		var ws []queue.Window
-		for d := today; d < today+2; d++ {
-			ws = append(ws, queue.Window{Name: "maintenance", From: d*day + 2*time.Hour, To: d*day + 6*time.Hour, GPUs: part(int(d)%16, 16)},
-				queue.Window{Name: "night", From: d*day + 20*time.Hour, To: d*day + 24*time.Hour, GPUs: part(0, 20), For: []string{"team-0"}})
-		}
-		return ws, (today + 1) * day
-	}
-	for _, rules := range []struct {
-		name                      string
-		tenants, windows, preempt bool
-	}{{"none", false, false, true}, {"quotas", true, false, true}, {"windows", false, true, true}, {"both,nobody stopped", true, true, false}, {"both", true, true, true}} {
-		b.Run(rules.name, func(b *testing.B) {
-			for b.Loop() {
-				b.StopTimer()
-				t := trace.HeavyTail(1, jobs, gpus, 0.9)
-				c := Config{Jobs: t.Jobs, Cluster: synthetic(b, nodes, 8), Queue: queue.Default(), Preemptible: rules.preempt, RestartS: 60}
-				if rules.tenants {
-					c.Queue.Tenants = tenants
-				}
-				if rules.windows {
-					c.Windows = windows
-				}
-				b.StartTimer()
-				start := cpuTime(b)
-				if _, err := c.Run(); err != nil {
-					b.Fatal(err)
-				}
-				b.ReportMetric(float64((cpuTime(b)-start).Microseconds())/jobs, "µs/job")
 			}
 		})
 	}

@@ -60,9 +60,6 @@ type Config struct {
 	More func() trace.Job
 	// Decided is called after each decision, so that it can query the queue; may be nil.
 	Decided func(now time.Duration, q *queue.Queue)
-	// OnProgress is called from time to time with the simulated time and the number of finished
-	// jobs; may be nil.
-	OnProgress func(now time.Duration, finished, total int)
 	// Observe is called for every start, preemption, failure and end of a job; may be nil. kind is
 	// "start", "resume", "preempt", "fail" or "finish". A move or a change of size is a "resume".
 	Observe func(now time.Duration, job int, kind string, p pal.Placement)
@@ -429,11 +426,7 @@ func (e *engine) end(i int) {
 	}
 	e.queue.Finished(e.now, e.Jobs[i].ID)
 	e.releaseDependents(i)
-	if i >= e.tracked {
-		return
-	}
-	e.finished++
-	if e.OnProgress != nil && (e.finished%1000 == 0 || e.finished == e.tracked) {
-		e.OnProgress(e.now, e.finished, e.tracked)
+	if i < e.tracked {
+		e.finished++
 	}
 }

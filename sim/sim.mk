@@ -6,7 +6,7 @@
 .PHONY: sim-bench
 sim-bench: ## Measure the speed of the simulator and the queue; with PAL_DATA also against the artifact
 	cd research && go test -run xxx -bench 'Artifact|Faithful' -benchtime 5x ./artifact
-	go test -run xxx -bench 'Calibration|Preemption/jobs=10+/|Rules' -benchtime 1x ./sim
+	go test -run xxx -bench 'Preemption/jobs=10+/' -benchtime 1x ./sim
 	go test -run xxx -bench Decide -benchtime 5x ./pal/queue
 
 .PHONY: sim-million

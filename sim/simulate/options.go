@@ -11,13 +11,9 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"math"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/internal/nearest"
-	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
@@ -35,7 +31,6 @@ type options struct {
 	gpusPerNode int
 	fleet       fleet
 	outliers    int
-	locality    localityFlag
 	policy      string
 	settings    settings
 	preempt     bool
@@ -49,44 +44,6 @@ type options struct {
 	html        string
 	begin       time.Time       // date at simulated time 0
 	set         map[string]bool // flags given on the command line
-}
-
-// localityFlag is the value of -locality: one penalty across nodes, or TIER=PENALTY,….
-type localityFlag struct {
-	text string
-	pal.Locality
-}
-
-func (l *localityFlag) String() string { return l.text }
-
-func (l *localityFlag) Set(s string) error {
-	var loc pal.Locality
-	text := s
-	if !strings.Contains(s, "=") {
-		s = "node=1,cluster=" + s
-	}
-	for kv := range strings.SplitSeq(s, ",") {
-		name, v, _ := strings.Cut(kv, "=")
-		t, err := pal.ParseTier(strings.TrimSpace(name))
-		if err != nil {
-			return err
-		}
-		p, err := strconv.ParseFloat(v, 64)
-		switch {
-		case err != nil || math.IsInf(p, 0) || t == 0:
-			return fmt.Errorf("%q is neither a number nor TIER=PENALTY,…", text)
-		case loc[t][0] != 0:
-			return fmt.Errorf("%q names tier %s twice", text, t)
-		}
-		for c := range pal.NumClasses {
-			loc[t][c] = p
-		}
-	}
-	if err := loc.Validate(); err != nil {
-		return err
-	}
-	l.text, l.Locality = s, loc
-	return nil
 }
 
 // section is a part of the help.
@@ -104,7 +61,6 @@ func (o *options) sections() []section {
 // parse reads the command line; it returns flag.ErrHelp for -help.
 func (c Command) parse(args []string, stderr io.Writer) (*options, error) {
 	o := &options{Command: c, set: map[string]bool{}}
-	o.locality = localityFlag{"1.7", pal.TwoTier(pal.DefaultPenalty)}
 	f := flag.NewFlagSet("simulate", flag.ContinueOnError)
 	f.SetOutput(io.Discard) // so that an error is one line, without the whole help
 	for _, g := range o.sections() {
@@ -145,7 +101,6 @@ func (o *options) clusterFlags(f *flag.FlagSet) {
 	f.Var(&o.fleet, "gpus", "a cluster of several GPU models in place of -nodes: `COUNTxMODEL,…`, such as 16xV100,16xP100; a node has -gpus-per-node GPUs of one model, and -outliers and -profile apply to each model")
 	f.StringVar(&o.profile, "profile", "", "measurements to draw the GPUs from: a `file` that nomad-pal profile export or nomad-device-pal measure wrote, or a table with the columns gpu, app (A to D) and time; default: as the GPUs of a published cluster (TACC Longhorn)")
 	f.IntVar(&o.outliers, "outliers", -1, "without -profile: how many GPUs are outliers; -1: as many as measured")
-	f.Var(&o.locality, "locality", "slowdown of a gang across nodes, or `TIER=PENALTY,…` (island, numa, node, rack, datacenter, cluster)")
 	f.DurationVar(&o.mtbf, "mtbf", 0, "mean time between failures of one GPU, at least 1h; 0: none fail")
 }
 

@@ -75,9 +75,6 @@ func (o *options) settle() error {
 	if o.set["policy"] {
 		o.rules.Placement = pal.PolicyName(o.policy)
 	}
-	if o.set["locality"] {
-		o.rules.Locality = o.locality.Locality
-	}
 	return o.checkPolicy()
 }
 
@@ -132,7 +129,7 @@ func (o *options) orderName() string {
 	return string(o.rules.Queue.Order)
 }
 
-// localityText writes the locality penalties in the form of -locality.
+// localityText writes the locality penalties, as in node=1,cluster=1.7.
 func (o *options) localityText() string {
 	l := o.rules.Locality
 	var tiers []string

@@ -27,8 +27,7 @@ type PastRuns func(since string) ([]palapi.Run, error)
 
 // Command is the command simulate. Programs differ in its fields.
 type Command struct {
-	Progress bool     // print progress to standard error
-	Past     PastRuns // for -from-history
+	Past PastRuns // for -from-history
 	// ReadTrace reads the file of -trace; nil means [trace.ReadFile].
 	ReadTrace func(path string) (trace.Trace, error)
 	// Policies are further values of -policy, in addition to [sim.Baselines].
@@ -59,7 +58,7 @@ func (o *options) run(stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	rep, err := o.simulate(t, nodes, stderr)
+	rep, err := o.simulate(t, nodes)
 	if err != nil {
 		return err
 	}
@@ -135,21 +134,21 @@ func (o *options) drawNodes() ([]pal.Node, error) {
 	return p.PalNodes(o.rules.Calibration)
 }
 
-func (o *options) simulate(t trace.Trace, nodes []pal.Node, stderr io.Writer) (*Report, error) {
+func (o *options) simulate(t trace.Trace, nodes []pal.Node) (*Report, error) {
 	rep := newReport(o, t)
-	if err := o.play(t, nodes, rep, stderr); err != nil {
+	if err := o.play(t, nodes, rep); err != nil {
 		return nil, err
 	}
 	if !o.asksWorth(nodes) {
 		return rep, nil
 	}
 	var err error
-	rep.Speed, err = o.worth(t, nodes, stderr)
+	rep.Speed, err = o.worth(t, nodes)
 	return rep, err
 }
 
 // play runs the policy.
-func (o *options) play(t trace.Trace, nodes []pal.Node, rep *Report, stderr io.Writer) error {
+func (o *options) play(t trace.Trace, nodes []pal.Node, rep *Report) error {
 	c, err := pal.NewCluster(nodes, o.rules.Locality)
 	if err != nil {
 		return err
@@ -157,15 +156,6 @@ func (o *options) play(t trace.Trace, nodes []pal.Node, rep *Report, stderr io.W
 	cfg, err := o.world(t, c)
 	if err != nil {
 		return err
-	}
-	if o.Progress {
-		tenths := 0
-		cfg.OnProgress = func(now time.Duration, finished, total int) {
-			if done := 10 * finished / max(1, total); done > tenths {
-				tenths = done
-				fmt.Fprintf(stderr, "simulated %s, %d of %d jobs finished\n", now.Round(time.Second), finished, total)
-			}
-		}
 	}
 	run := cfg.Run
 	if p, ok := o.baseline(); ok {

@@ -6,7 +6,6 @@ package simulate
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"slices"
 
@@ -73,13 +72,10 @@ func differ(nodes []pal.Node) bool {
 }
 
 // worth runs the pairs.
-func (o *options) worth(t trace.Trace, nodes []pal.Node, stderr io.Writer) (*speedWorth, error) {
+func (o *options) worth(t trace.Trace, nodes []pal.Node) (*speedWorth, error) {
 	w := &speedWorth{Pairs: min(mostPairs, max(leastPairs, mostPairedJobs/len(t.Jobs)))}
 	var runs, jcts [2]times // by speed, and blind
 	for i := range w.Pairs {
-		if o.Progress {
-			fmt.Fprintf(stderr, "what choosing by speed is worth: pair %d of %d\n", i+1, w.Pairs)
-		}
 		by := *o
 		by.seed += uint64(i)
 		if i > 0 && o.profile != "" {

@@ -44,7 +44,7 @@ func runSimulate(b *base, args []string) int {
 	b.flags("simulate") // reads the agent's address from the environment
 	done := make(chan int, 1)
 	go func() {
-		done <- simulate.Command{Past: b.pastRuns, Progress: b.io.terminal}.Run(args, b.io.out, b.io.err)
+		done <- simulate.Command{Past: b.pastRuns}.Run(args, b.io.out, b.io.err)
 	}() // ends with the process if interrupted
 	select {
 	case code := <-done:
