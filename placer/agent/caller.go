@@ -195,14 +195,13 @@ func refuse(w http.ResponseWriter, err error) {
 	http.Error(w, text, status)
 }
 
-// crowded answers 503 if the request could not ask Nomad because of many other requests. Nomad
-// itself answers 429 if other programs of this machine use up its connections.
+// crowded answers 503 if programs of this machine use up Nomad's connections.
 func crowded(w http.ResponseWriter, err error) bool {
-	if !errors.Is(err, errCrowded) && nomad.StatusOf(err) != http.StatusTooManyRequests {
+	if nomad.StatusOf(err) != http.StatusTooManyRequests {
 		return false
 	}
 	w.Header().Set("Retry-After", "1")
-	http.Error(w, errCrowded.Error(), http.StatusServiceUnavailable)
+	http.Error(w, "too many requests ask Nomad from this machine at once: try again", http.StatusServiceUnavailable)
 	return true
 }
 

@@ -151,8 +151,7 @@ func (n *Nomad) connectAs(token string) (*nomad.Client, error) {
 		return nil, err
 	}
 	cfg.SecretID, cfg.HttpClient = token, conns.callers
-	room := func(next http.RoundTripper) http.RoundTripper { return queued{next, conns.callerRoom} }
-	return nomad.NewClient(cfg, n.Namespace, room, n.namesRegions())
+	return nomad.NewClient(cfg, n.Namespace, n.namesRegions())
 }
 
 // serveChildren enables the client to register dispatched and periodic jobs, if an RPC address is
