@@ -32,7 +32,7 @@ func File(gpus []population.GPU) string {
 			{"power_limit_w", strconv.Itoa(g.PowerW)},
 			{"bus_id", strconv.Quote(g.BusID)},
 			{"numa", strconv.Itoa(g.NUMA)},
-			{"island", strconv.Itoa(g.Island)},
+			{"island", "0"},
 			{"key", strconv.Quote(g.Key)},
 			{"times", byClass(g.Times)},
 			{"rates", byClass(g.Rates)},

@@ -5,7 +5,6 @@ package population
 
 import (
 	"fmt"
-	"math"
 	"math/rand/v2"
 
 	"github.com/nomad-pal/nomad-pal/pal"
@@ -31,12 +30,6 @@ type Spec struct {
 	Cluster            string // source of the measurements: "longhorn", "frontera", "lonestar6"
 	Nodes, GPUsPerNode int
 	Outliers           Outliers
-	// Correlation is the correlation of a GPU's ranks in two classes, 0…1 (Gaussian copula). The
-	// true correlation is unknown, because the sources name GPUs differently for each application.
-	// 0, as in PAL, draws classes independently.
-	Correlation float64
-	// IslandGPUs is the number of GPUs per NVLink island; 0 means all GPUs of a node.
-	IslandGPUs int
 	// Tables, if not nil, replace the product's [Tables]. The replacements have the same
 	// applications and clusters, but can have, for example, a quantile for every measured GPU.
 	Tables []Table
@@ -51,7 +44,6 @@ type GPU struct {
 	PowerW    int    // enforced limit
 	BusID     string // "0000:1a:00.0"
 	NUMA      int    // there are two NUMA nodes per node
-	Island    int    // NVLink island, from 0 on each node
 	// Key is the comparability key of Times: "<cluster>/emulated".
 	Key string
 	// Scores are the true times, per class A…D, relative to the median GPU. Times are the times in
@@ -97,10 +89,10 @@ func Draw(s Spec, rng *rand.Rand) ([]GPU, error) {
 		for i := range s.GPUsPerNode {
 			g := GPU{ID: gpuID(rng), Node: node, Model: hw.model, MemoryMiB: hw.memoryMiB, PowerW: hw.powerW,
 				BusID: fmt.Sprintf("0000:%02x:00.0", 0x10+i), NUMA: 2 * i / s.GPUsPerNode, Key: s.Cluster + "/emulated"}
-			if s.IslandGPUs > 0 {
-				g.Island = i / s.IslandGPUs
+			_ = rng.Float64()       // so that a seed gives the GPUs of the published results
+			for c := range tables { // independently, as in PAL
+				g.Scores[c] = tables[c].Quantile(rng.Float64())
 			}
-			s.drawScores(&g, tables, rng)
 			gpus = append(gpus, g)
 		}
 	}
@@ -121,12 +113,8 @@ func (s Spec) check() error {
 		return fmt.Errorf("%d nodes with %d GPUs each: there must be at least one node and one GPU", s.Nodes, s.GPUsPerNode)
 	case s.GPUsPerNode > 0xf0:
 		return fmt.Errorf("%d GPUs per node, want at most %d", s.GPUsPerNode, 0xf0)
-	case !(s.Correlation >= 0 && s.Correlation <= 1):
-		return fmt.Errorf("correlation %v is not in 0…1", s.Correlation)
 	case s.Outliers.count < 0 || s.Outliers.count > s.Nodes*s.GPUsPerNode:
 		return fmt.Errorf("%d outliers, want 0 to %d, the number of GPUs", s.Outliers.count, s.Nodes*s.GPUsPerNode)
-	case s.IslandGPUs < 0:
-		return fmt.Errorf("%d GPUs per NVLink island, want at least 1, or 0 for all of a node", s.IslandGPUs)
 	}
 	return nil
 }
@@ -151,24 +139,6 @@ func find(tables []Table, cluster, app string) (Table, bool) {
 		}
 	}
 	return Table{}, false
-}
-
-// drawScores draws the scores of a GPU. Every spec takes the same number of random numbers.
-func (s Spec) drawScores(g *GPU, tables [pal.NumClasses]Table, rng *rand.Rand) {
-	common := normal(rng.Float64())
-	for c := range tables {
-		u := rng.Float64()
-		if s.Correlation > 0 {
-			z := math.Sqrt(s.Correlation)*common + math.Sqrt(1-s.Correlation)*normal(u)
-			u = (1 + math.Erf(z/math.Sqrt2)) / 2
-		}
-		g.Scores[c] = tables[c].Quantile(u)
-	}
-}
-
-// normal returns the standard normal quantile of u, bounded so that it is finite for u = 0.
-func normal(u float64) float64 {
-	return math.Sqrt2 * math.Erfinv(2*math.Max(u, 1e-12)-1)
 }
 
 // drawOutliers draws the outliers. Draw calls drawOutliers last, so that outliers do not change

@@ -113,48 +113,10 @@ func TestDrawFollowsTheTables(t *testing.T) {
 	}
 }
 
-func TestCorrelation(t *testing.T) {
-	for _, tc := range []struct{ correlation, from, to float64 }{{0, -0.05, 0.05}, {0.7, 0.55, 0.8}, {1, 0.999, 1}} {
-		gpus := draw(t, Spec{Cluster: "frontera", Nodes: 1000, GPUsPerNode: 4, Correlation: tc.correlation}, 7)
-		var a, b []float64
-		for _, g := range gpus {
-			a, b = append(a, g.Scores[0]), append(b, g.Scores[1])
-		}
-		if r := spearman(a, b); r < tc.from || r > tc.to+1e-9 {
-			t.Errorf("correlation %v: rank correlation of A and B is %.3f, want %v…%v", tc.correlation, r, tc.from, tc.to)
-		}
-	}
-}
-
-func spearman(a, b []float64) float64 {
-	ra, rb := ranks(a), ranks(b)
-	mean := float64(len(a)-1) / 2
-	var ab, aa, bb float64
-	for i := range ra {
-		ab += (ra[i] - mean) * (rb[i] - mean)
-		aa += (ra[i] - mean) * (ra[i] - mean)
-		bb += (rb[i] - mean) * (rb[i] - mean)
-	}
-	return ab / math.Sqrt(aa*bb)
-}
-
-func ranks(xs []float64) []float64 {
-	order := make([]int, len(xs))
-	for i := range order {
-		order[i] = i
-	}
-	sort.SliceStable(order, func(i, j int) bool { return xs[order[i]] < xs[order[j]] })
-	r := make([]float64, len(xs))
-	for rank, i := range order {
-		r[i] = float64(rank)
-	}
-	return r
-}
-
 func TestDrawLayout(t *testing.T) {
-	gpus := draw(t, Spec{Cluster: "longhorn", Nodes: 2, GPUsPerNode: 4, IslandGPUs: 2}, 1)
+	gpus := draw(t, Spec{Cluster: "longhorn", Nodes: 2, GPUsPerNode: 4}, 1)
 	g := gpus[6]
-	if g.Node != 1 || g.BusID != "0000:12:00.0" || g.NUMA != 1 || g.Island != 1 {
+	if g.Node != 1 || g.BusID != "0000:12:00.0" || g.NUMA != 1 {
 		t.Errorf("third GPU of the second node: %+v", g)
 	}
 	// Lonestar6 has only ResNet-50, so the other classes use Longhorn's tables.
@@ -169,8 +131,6 @@ func TestDrawErrors(t *testing.T) {
 		`cluster "x" is unknown`:                      {Cluster: "x", Nodes: 1, GPUsPerNode: 1},
 		"0 nodes with 4 GPUs":                         {Cluster: "longhorn", GPUsPerNode: 4},
 		"3 outliers, want 0 to 2, the number of GPUs": {Cluster: "longhorn", Nodes: 1, GPUsPerNode: 2, Outliers: Exactly(3)},
-		"-1 GPUs per NVLink island, want at least 1":  {Cluster: "longhorn", Nodes: 1, GPUsPerNode: 2, IslandGPUs: -1},
-		"correlation 2 is not in 0…1":                 {Cluster: "longhorn", Nodes: 1, GPUsPerNode: 2, Correlation: 2},
 	} {
 		if _, err := Draw(s, rand.New(rand.NewPCG(1, 0))); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
