@@ -41,7 +41,7 @@ const Unbounded = 100 * 365 * 24 * time.Hour
 // Baselines returns the policies for comparison with the product's queue.
 func Baselines() []Policy {
 	return []Policy{
-		{Name: "nomad", Nomad: &Nomad{}, About: "plain Nomad: every allocation as soon as it fits, half-placed gangs hold their GPUs (-rendezvous says when they give up)"},
+		{Name: "nomad", Nomad: &Nomad{}, About: "plain Nomad: every allocation as soon as it fits, half-placed gangs hold their GPUs until they give up"},
 		{Name: "nomad-spread", Nomad: &Nomad{Spread: true}, About: "plain Nomad with its spread algorithm"},
 		{Name: "fifo", Queue: packed(queue.BackfillNone), About: "strictly in order of submission, packed"},
 		{Name: "easy", Queue: packed(queue.BackfillReserved), Estimate: func(uint64) Estimate { return Exact },

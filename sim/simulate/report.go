@@ -241,11 +241,7 @@ func (r *Report) writeTable(out io.Writer) error {
 	if r.Order != "" {
 		order = ", order " + r.Order
 	}
-	seed := fmt.Sprintf(", seed %d", r.Seed)
-	if strings.HasSuffix(r.Trace, seed[1:]) { // the name of a generated trace has the seed
-		seed = ""
-	}
-	fmt.Fprintf(w, "%s, policy %s%s, %d GPUs on %d nodes%s\n", r.Trace, r.Policy, order, r.GPUs, r.Nodes, seed)
+	fmt.Fprintf(w, "%s, policy %s%s, %d GPUs on %d nodes, seed %d\n", r.Trace, r.Policy, order, r.GPUs, r.Nodes, r.Seed)
 	if r.GPUModels != "" {
 		fmt.Fprintf(w, "GPU models\t%s\n", r.GPUModels)
 	}
