@@ -10,8 +10,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/nomad-pal/nomad-pal/internal/testlog"
 )
 
 // An active agent that has not read the cluster yet is not healthy; a standby agent is healthy.
@@ -23,22 +21,6 @@ func TestHealthBeforeTheFirstCycle(t *testing.T) {
 		s.serveHealth(w, httptest.NewRequest(http.MethodGet, "/v1/health", nil))
 		if w.Code != want {
 			t.Errorf("leads %t: status %d: %s", leads, w.Code, w.Body)
-		}
-	}
-}
-
-// An agent that cannot listen on its address does not start, and its configuration does not replace
-// another one. 192.0.2.1 belongs to nobody (RFC 5737).
-func TestNoAPI(t *testing.T) {
-	file := blank()
-	file.HTTP.BindAddress = "192.0.2.1"
-	for _, port := range []*int{nil, new(1)} {
-		file.HTTP.BindPort = port
-		_, err := newAgent(&testlog.Buffer{}).listen(file)
-		for what, err := range map[string]error{"start": err, "reload": file.HTTP.mayListen(8090)} {
-			if err == nil || !strings.Contains(err.Error(), "opening the HTTP API") {
-				t.Errorf("%s: %v", what, err)
-			}
 		}
 	}
 }
