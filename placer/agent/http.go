@@ -66,9 +66,6 @@ func (a *Agent) listen(file File) (*apiListener, error) {
 		return nil, err
 	}
 	a.log.Info("HTTP API", "address", l.Addr(), "tls", file.HTTP.CertFile != "")
-	if err := file.HTTP.rejected(l.Addr().(*net.TCPAddr)); err != nil {
-		a.log.Warn("commands reject the certificate at the address that this agent publishes: set http { advertise } to an address for which the certificate is valid", "error", err)
-	}
 	return &apiListener{bounded(handler), l, a.log}, nil
 }
 
@@ -112,21 +109,6 @@ func (h *HTTP) published(at *net.TCPAddr) string {
 		scheme = "https"
 	}
 	return scheme + "://" + net.JoinHostPort(host, strconv.Itoa(at.Port))
-}
-
-// rejected returns why commands reject the certificate at the published address; nil if they accept
-// it. rejected also returns nil if the operator chose the address, because a proxy with its own
-// certificate may answer.
-func (h *HTTP) rejected(at *net.TCPAddr) error {
-	config, err := h.tls()
-	if err != nil || config == nil || h.Advertise != "" {
-		return nil
-	}
-	u, err := url.Parse(h.published(at))
-	if err != nil || u.Host == "" {
-		return nil
-	}
-	return config.Certificates[0].Leaf.VerifyHostname(u.Hostname())
 }
 
 // checkNames returns an error if a name or address in the block has a port or is a URL.

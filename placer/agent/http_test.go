@@ -22,6 +22,7 @@ func TestPublishedAddress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	local, other := issue(t, "localhost"), issue(t, "pal.example")
 	for _, c := range []struct {
 		h    *HTTP
 		at   string
@@ -32,6 +33,8 @@ func TestPublishedAddress(t *testing.T) {
 		{&HTTP{}, "192.0.2.1", "http://192.0.2.1:8090"},
 		{&HTTP{CertFile: "c"}, "2001:db8::1", "https://[2001:db8::1]:8090"},
 		{&HTTP{}, "0.0.0.0", "http://" + host + ":8090"},
+		{&HTTP{CertFile: local.cert, KeyFile: local.key}, "127.0.0.1", "https://localhost:8090"},
+		{&HTTP{CertFile: other.cert, KeyFile: other.key}, "127.0.0.1", "https://127.0.0.1:8090"},
 		{&HTTP{Advertise: "https://pal.example.com/"}, "127.0.0.1", "https://pal.example.com"},
 	} {
 		if got := c.h.published(&net.TCPAddr{IP: net.ParseIP(c.at), Port: 8090}); got != c.want {

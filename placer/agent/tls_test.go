@@ -126,35 +126,6 @@ func TestTLS(t *testing.T) {
 	<-served
 }
 
-// The agent warns if it publishes an address for which its certificate is not valid.
-func TestPublishedNameIsNotInCertificate(t *testing.T) {
-	t.Parallel()
-	host, err := os.Hostname()
-	if err != nil {
-		t.Fatal(err)
-	}
-	zero := 0
-	for _, c := range []struct {
-		name, bind, advertise string
-		warns                 bool
-	}{
-		{"pal.example", "0.0.0.0", "", true}, {host, "0.0.0.0", "", false}, {"pal.example", "0.0.0.0", "https://pal.example:8090", false},
-		{"localhost", "127.0.0.1", "", false}, {"pal.example", "127.0.0.1", "", true},
-	} {
-		certificate, log := issue(t, c.name), &testlog.Buffer{}
-		file := fileAt("http://127.0.0.1:1")
-		file.HTTP = &HTTP{BindPort: &zero, BindAddress: c.bind, Advertise: c.advertise, CertFile: certificate.cert, KeyFile: certificate.key}
-		s, err := newAgent(log).listen(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.listener.Close()
-		if got := strings.Contains(log.String(), "set http { advertise } to an address for which the certificate is valid"); got != c.warns {
-			t.Errorf("%+v: warns %v", c, got)
-		}
-	}
-}
-
 func TestTLSErrors(t *testing.T) {
 	t.Parallel()
 	ok := issue(t)
