@@ -26,8 +26,8 @@ type snapshots struct {
 
 	mu      sync.Mutex
 	since   time.Time       // each snapshot must include everything that happened before
-	seen    *query.Snapshot // the latest snapshot of an active placer
-	seenAs  *query.Snapshot // seen, marked as old while the placer is in trouble
+	seen    *query.Snapshot // the latest snapshot of a placer in trouble
+	seenAs  *query.Snapshot // seen, marked as old because of the trouble
 	trouble string
 }
 
@@ -35,42 +35,24 @@ type snapshots struct {
 var errNotAtWork = errors.New("this agent is not active: it has just started, or waits for another agent to end")
 
 // picture returns a snapshot of the active placer that includes all changes made before the given
-// time. While the placer is in trouble, picture returns the latest snapshot, marked as old. Just
-// after this agent has become active again, a reader who accepts old data (since is zero) gets the
-// last snapshot of the agent's earlier placer.
+// time. While the placer is in trouble, picture returns the latest snapshot, marked as old.
 func (s *snapshots) picture(ctx context.Context, p *placer.Placer, since time.Time) (*query.Snapshot, error) {
-	now := time.Now()
-	s.mu.Lock()
-	before := s.seen
-	s.mu.Unlock()
-	trouble := p.Vitals().Trouble(now)
+	trouble := p.Vitals().Trouble(time.Now())
+	if trouble == "" {
+		return p.PictureSince(ctx, since)
+	}
 	picture := p.Picture()
-	switch {
-	case trouble != "" && picture == nil:
+	if picture == nil {
 		return nil, errors.New("the agent has not read the cluster yet: " + trouble)
-	case trouble != "":
-	case picture == nil && before != nil && since.IsZero() && now.Sub(before.Model().Time) < takesOver:
-		picture = before
-	default:
-		var err error
-		if picture, err = p.PictureSince(ctx, since); err != nil {
-			return nil, err
-		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if trouble == "" {
-		s.seen, s.seenAs = picture, nil
-		return picture, nil
-	}
-	if s.seen != picture || s.trouble != trouble || s.seenAs == nil {
-		s.seen, s.trouble, s.seenAs = picture, trouble, picture.With(palapi.Activity{Trouble: trouble, Since: picture.Model().Time})
+	if s.seen != picture || s.trouble != trouble {
+		s.seen, s.trouble = picture, trouble
+		s.seenAs = picture.With(palapi.Activity{Trouble: trouble, Since: picture.Model().Time})
 	}
 	return s.seenAs, nil
 }
-
-// takesOver is how long readers get the earlier placer's snapshot while the new placer has none.
-const takesOver = time.Minute
 
 // placer returns the active placer. placer waits up to beginsWithin for one, because an agent that
 // has just started or reloaded its configuration will soon have one.
