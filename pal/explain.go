@@ -251,16 +251,6 @@ func FreeFor(c *Cluster, g Gang) (n int) {
 	return n
 }
 
-// Compete reports whether members of both gangs could run on the same GPUs, free or not.
-func Compete(c *Cluster, a, b Gang) bool {
-	for gi := range c.groups {
-		if a.MayUse(gi) && b.MayUse(gi) {
-			return true
-		}
-	}
-	return false
-}
-
 // MayUse reports whether at least one member could run on GPUs of the group.
 func (g *Gang) MayUse(group int) bool {
 	for i := range g.MemberSets {
