@@ -5,10 +5,12 @@ package queue
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
 // GPUs that are freed for a gang go to this gang, even if a gang of a higher priority waits by then.
@@ -45,6 +47,17 @@ func TestFreedGPUsGoToTheirGang(t *testing.T) {
 	submit(0, "young", 10, true)
 	decide(0, "start young\n")
 	submit(time.Minute, "wants", 50, false)
+	waits := func(r reason.Kind, stopping ...string) {
+		t.Helper()
+		if w := q.Waiting(time.Minute, c)[0]; w.Reason != r || !slices.Equal(w.Stopping, stopping) {
+			t.Fatalf("it waits for %q, while %q stop", w.Reason, w.Stopping)
+		}
+	}
+	waits(reason.GPUs) // no gang is stopped yet
+	decide(time.Minute, "preempt young\n")
+	waits(reason.Stopping, "young")
+	q.NotStopped("young")
+	waits(reason.GPUs)
 	decide(time.Minute, "preempt young\n")
 	submit(65*time.Second, "big", 80, false)
 	decide(65*time.Second, "")

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
 // promised are GPUs for which other gangs are being stopped or shrunk. They are kept for the gang to
@@ -174,6 +175,10 @@ const minRuns = 2
 // the placement. If a victim can give back the members from the first such GPU on, only these end,
 // because Nomad ends the last members first.
 func (p *pass) stop(victims []*entry, e *entry, pl pal.Placement) (stopped bool) {
+	if p.verdicts != nil { // until the caller has carried out the stop, the gang waits for what it lacks now
+		w := p.why(e, reason.GPUs)
+		p.verdicts[e] = &w
+	}
 	wanted := setOf(pl.GPUs())
 	for _, v := range victims {
 		n := firstOn(v.placement, wanted)
