@@ -18,9 +18,6 @@ func (fs *foresight) Told(j Job) bool {
 	return j.Estimate > 0 || j.Limit > 0 || len(fs.samples(j.Name)) > 0
 }
 
-// TurnAfter returns the total wait after which a job is overdue, and so can get a turn.
-func (fs *foresight) TurnAfter(j Job) time.Duration { return fs.patience(j) }
-
 // RemainingQuantiles predicts how long a gang will still run at cost 1, as quantiles. The elements
 // of `parts` are probabilities between 0 and 1. For an unknown gang, RemainingQuantiles returns
 // nil.

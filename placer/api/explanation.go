@@ -156,15 +156,12 @@ type Explanation struct {
 	// let a waiting job start now, or would let a job run that cannot run on this cluster as it is.
 	Holders  *Holders        `json:"holders,omitempty"`
 	Remedies []reason.Reason `json:"remedies,omitempty"`
-	// Ask asks the user for an estimate if the run time of a waiting job is unknown, and describes
-	// what an estimate would gain.
+	// Ask asks the user for an estimate if the run time of a waiting job is unknown.
 	Ask string `json:"ask,omitempty"`
 	// Try is a remedy in the form that explain -what-if accepts.
 	Try string `json:"try,omitempty"`
 	// Alternatives are other placements, for comparison.
 	Alternatives []Alternative `json:"alternatives,omitempty"`
-	// Tradeoffs are what the job would get now if its author requested something else.
-	Tradeoffs []Tradeoff `json:"tradeoffs,omitempty"`
 	// GPUNames maps the ids of the GPUs in this explanation to short names, which commands accept:
 	// NODE:INDEX with nvidia-smi's number, or the beginning of the id if the number is unknown.
 	GPUNames map[string]string `json:"gpu_names,omitempty"`
@@ -320,15 +317,6 @@ type Outcome struct {
 
 // AtRest is the status of a job that its author has scaled to zero.
 const AtRest = "at rest"
-
-// Tradeoff describes what a gang would get now if it requested something else.
-type Tradeoff struct {
-	// Change is the changed request in the form that explain -what-if accepts: "pal_class=B",
-	// "count=2".
-	Change string `json:"change"`
-	// Choice are the GPUs that the gang would get; nil if the gang would not fit.
-	Choice *pal.Choice `json:"choice,omitempty"`
-}
 
 // Retry is how somebody can get back a missing member that Nomad does not restart, in a job whose
 // members do not need each other.

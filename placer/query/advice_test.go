@@ -102,31 +102,13 @@ func TestNoAdviceBeforeOthers(t *testing.T) {
 		w.Submit(bed.Gang{Name: "stays", GPUs: 2, Runs: time.Hour})
 		w.ExpectRunning("stays", 10*time.Second)
 		g := bed.Gang{Name: "waits", Members: 2, GPUs: 4, Meta: map[string]string{"pal_after": "runs"}}
-		if e := planned(w, g); e.State != palapi.Waiting || len(e.Remedies)+len(e.Tradeoffs) > 0 || e.Ask+e.Try != "" {
-			w.T.Errorf("%s, %q, tradeoffs %v, ask %q, try %q", e.State, sentences(e.Remedies), e.Tradeoffs, e.Ask, e.Try)
+		if e := planned(w, g); e.State != palapi.Waiting || len(e.Remedies) > 0 || e.Ask+e.Try != "" {
+			w.T.Errorf("%s, %q, ask %q, try %q", e.State, sentences(e.Remedies), e.Ask, e.Try)
 		}
 		w.Submit(g)
 		w.ExpectFinished("runs", 2*time.Minute)
 		if g.Members = 1; len(explained(w, "waits").Remedies) != 1 || planned(w, g).Reason.String() != "would start now" {
 			w.T.Errorf("after the other job has finished: %q, %q", sentences(explained(w, "waits").Remedies), planned(w, g).Reason.String())
-		}
-	})
-}
-
-// Tradeoffs show only requests within the limits.
-func TestTradeoffsWithinLimits(t *testing.T) {
-	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) {
-		c.Queue.Tenants = map[string]queue.Tenant{"default": {MaxJobsPerUser: 1}}
-	}}, func(w *bed.World) {
-		w.AddNodes(2, 4)
-		w.StartPlacer()
-		ada := map[string]string{"pal_user": "ada"}
-		w.Submit(bed.Gang{Name: "runs", GPUs: 4, Runs: time.Hour, Meta: ada})
-		w.ExpectRunning("runs", 10*time.Second)
-		w.Submit(bed.Gang{Name: "waits", Members: 2, GPUs: 4, Meta: ada})
-		w.RunFor(5 * time.Second)
-		if e := explained(w, "waits"); e.Reason.Kind != reason.Quota || len(e.Tradeoffs) > 0 {
-			w.T.Errorf("%s: %+v", e.Reason.String(), e.Tradeoffs)
 		}
 	})
 }

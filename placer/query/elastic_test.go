@@ -54,14 +54,9 @@ func TestElasticAnswers(t *testing.T) {
 		w.RunFor(time.Second)
 		started := time.Now()
 
-		e, err := snapshot(w).Explain(t.Context(), cluster.JobKey{Namespace: "default", ID: "wide"})
-		if err != nil || !slices.ContainsFunc(e.Tradeoffs, func(o palapi.Tradeoff) bool { return o.Change == "max=4" }) {
-			t.Errorf("fewer of the running members would be closer together: %+v, %v", e.Tradeoffs, err)
-		}
-
 		w.Submit(bed.Gang{Name: "waits", Members: 4, GPUs: 1, Runs: time.Minute, Meta: map[string]string{"pal_duration": "1m"}})
 		w.RunFor(2 * time.Second)
-		e, err = snapshot(w).Explain(t.Context(), cluster.JobKey{Namespace: "default", ID: "waits"})
+		e, err := snapshot(w).Explain(t.Context(), cluster.JobKey{Namespace: "default", ID: "waits"})
 		if err != nil || e.Holders == nil {
 			t.Fatalf("%+v, %v", e, err)
 		}

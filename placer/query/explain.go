@@ -428,7 +428,6 @@ func (s *Snapshot) explainWaiting(e *draft, t *model.Tracked) {
 	if e.State == palapi.Waiting && t.After == nil {
 		d.Impossible = false // the gang may fit on nodes that are away
 		s.whatNow(e, t, wait)
-		e.Tradeoffs = s.thatMayStart(t, s.tradeoffs(s.m.View.Cluster, t.Request.Least(), sizeKey(t.Request, "min")))
 	}
 	if e.State == palapi.Unschedulable {
 		e.neverRuns(s.m.View, t.Job)

@@ -220,7 +220,7 @@ func (s facts) remedies(t *model.Tracked) (out []reason.Reason, try string) {
 	// Find the largest number of members that fits.
 	n := sort.Search(g.MemberSets[0].Members-1, func(i int) bool { _, _, fits := s.starts(t, withMembers(g, i+1)); return !fits })
 	if n > 0 {
-		key := sizeKey(r, "min")
+		key := sizeKey(r)
 		fewer := reason.Reason{Kind: reason.FewerFit, Key: key, Room: n, Members: g.MemberSets[0].Members, Try: fmt.Sprintf("%s=%d", key, n)}
 		try = cmp.Or(try, fewer.Try)
 		if *t.Job.Type == api.JobTypeService {
@@ -302,17 +302,27 @@ func (s *Snapshot) whatNow(e *draft, t *model.Tracked, w *model.Wait) {
 	}
 }
 
-// sizeKey returns the -what-if key that sets the number of members: for an elastic job, a limit in
-// its scaling block.
-func sizeKey(r request.Request, elastic string) string {
+// ask asks for an estimate if the run time of a waiting job is unknown. ask returns "" for other jobs,
+// and while no placer is active.
+func (s *Snapshot) ask(t *model.Tracked, w *model.Wait) string {
+	job := t.QueueJob(s.m.Cfg.RestartCost)
+	if w == nil || job.Endless || s.Activity.Idle() || s.m.Queue.Told(job) {
+		return ""
+	}
+	return "Set the job's expected run time (pal_duration), because no earlier run of the job shows how long the job runs. A job with a short estimate can start in a gap before the jobs ahead of it, and is overdue sooner."
+}
+
+// sizeKey returns the -what-if key that sets the number of members: for an elastic job, the minimum
+// in its scaling block.
+func sizeKey(r request.Request) string {
 	if r.Elastic != nil {
-		return elastic
+		return "min"
 	}
 	return "count"
 }
 
 // runsOn explains which GPUs a job's members have and, for a running job, where the job would be
-// placed if it started now, and which changes of the job would alter this placement.
+// placed if it started now.
 func (s facts) runsOn(e *draft, t *model.Tracked) {
 	c, g := s.m.View.Cluster, t.Request.Gang
 	at := s.m.View.Running(t.Request, s.heldByMembers(t))
@@ -328,7 +338,7 @@ func (s facts) runsOn(e *draft, t *model.Tracked) {
 	}
 	defer pal.Vacate(c, g, at)()
 	if f, _, ok := s.m.Queue.Look(c, g); ok {
-		e.Alternatives, e.Tradeoffs = []palapi.Alternative{{What: "the best now", Choice: pal.Describe(c, g, f.Placement)}}, shown(s.tradeoffs(c, g, sizeKey(t.Request, "max")))
+		e.Alternatives = []palapi.Alternative{{What: "the best now", Choice: pal.Describe(c, g, f.Placement)}}
 	}
 }
 

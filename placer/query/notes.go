@@ -285,3 +285,12 @@ func (s *Snapshot) addRefusal(ctx context.Context, e *draft, st gang.Observed) e
 	}
 	return nil
 }
+
+// notePreempt notes which configuration key allows the placer to stop the job for other jobs,
+// unless the job itself sets pal_preempt.
+func (s facts) notePreempt(e *draft, t *model.Tracked) {
+	from := t.Request.PreemptFrom
+	if from != "" {
+		e.addNote(fmt.Sprintf("%s allows nomad-pal to stop the job for other jobs; pal_preempt = \"false\" in the job's meta forbids this", from))
+	}
+}

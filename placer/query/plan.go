@@ -123,11 +123,7 @@ func (s *Snapshot) plan(job *api.Job) (*draft, error) {
 		e.Reason = e.Hold
 		return e, nil
 	}
-	tradeoffs := s.tradeoffs(v.Cluster, r.Least(), sizeKey(r, "min")) // before planInQueue places gangs
 	if s.planInQueue(e, t, v, &d); e.State == palapi.Starting || e.State == palapi.Waiting {
-		if e.Tradeoffs = shown(tradeoffs); e.State == palapi.Waiting {
-			e.Tradeoffs = s.thatMayStart(t, tradeoffs)
-		}
 		s.afterOthers(e, t)
 	}
 	return e, nil
@@ -239,7 +235,7 @@ func (s facts) afterOthers(e *draft, t *model.Tracked) {
 		e.Reason = e.Reason.And(begins).And(after)
 	}
 	e.StartFrom, e.StartTo = time.Time{}, time.Time{}
-	e.Remedies, e.Ask, e.Try, e.Tradeoffs = nil, "", "", nil
+	e.Remedies, e.Ask, e.Try = nil, "", ""
 }
 
 // planInQueue lets the queue of the copied model decide on a planned gang, and fills in e.

@@ -170,34 +170,6 @@ func TestOverlappingWindows(t *testing.T) {
 	})
 }
 
-// Plan suggests no change with which a job would get GPUs that are reserved by a window.
-func TestWindowsAreNotOffered(t *testing.T) {
-	for _, kept := range []bool{false, true} {
-		bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) {
-			if kept {
-				c.Windows = []window.Window{{Name: "kernel", Start: time.Now().Add(time.Hour), Duration: time.Hour, Nodes: []string{"*"}}}
-			}
-		}}, func(w *bed.World) {
-			w.AddNodes(2, 4)
-			w.StartPlacer()
-			w.RunFor(10 * time.Second)
-			p, err := snapshot(w).Plan(w.T.Context(), bed.Gang{Name: "planned", Members: 2, GPUs: 4, Meta: map[string]string{"pal_duration": "3h"}}.Job())
-			if err != nil {
-				w.T.Fatal(err)
-			}
-			var offered []string
-			for _, o := range p.Tradeoffs {
-				if o.Choice != nil {
-					offered = append(offered, o.Change)
-				}
-			}
-			if slices.Contains(offered, "count=1") == kept || kept && len(offered) > 0 {
-				w.T.Errorf("reserved %t: %s: suggested %q", kept, p.Reason, offered)
-			}
-		})
-	}
-}
-
 // Explain and plan do not show GPUs as chosen that are reserved by a window.
 func TestWindowsAreNotChosen(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) {
@@ -246,11 +218,6 @@ func TestNoOutliersBesideWindows(t *testing.T) {
 		for what, e := range map[string]*palapi.Explanation{"plan": plan, "explain": explained(w, "waits")} {
 			if got := sentences(e.Remedies); !slices.Equal(got, []string{"With count = 1 instead of 4, the job would fit now."}) {
 				w.T.Errorf("%s: %s: %q", what, e.Reason.String(), got)
-			}
-			for _, o := range e.Tradeoffs {
-				if o.Choice != nil && o.Choice.PMScore > 1 {
-					w.T.Errorf("%s: with %s, the job would be on outliers: %+v", what, o.Change, o.Choice)
-				}
 			}
 		}
 	})

@@ -322,7 +322,6 @@ func printEvidence(b *base, e *palapi.Explanation) {
 	if e.Decision != nil {
 		printDecision(b, e)
 	}
-	printTradeoffs(b, e.Tradeoffs)
 	printFailures(b, e)
 	b.section("Allocations", allocationRows(e))
 	printHolders(b, e.Holders)
@@ -476,19 +475,6 @@ func result(w pal.Entry) string {
 		return "fits, but on GPUs kept for wide gangs"
 	}
 	return "does not fit"
-}
-
-// printTradeoffs lists changes to the job's request, and the placement that the job would then get.
-func printTradeoffs(b *base, all []palapi.Tradeoff) {
-	rows := []string{row("Change", "Nodes", "Locality", "Penalty", "Slowest PM score", "Slowdown")}
-	for _, t := range all {
-		if t.Choice == nil {
-			rows = append(rows, row(t.Change, "does not fit", "", "", "", ""))
-		} else {
-			rows = append(rows, choice(t.Change, t.Choice))
-		}
-	}
-	b.section("What the job would get now with another request", rows)
 }
 
 func choice(name string, c *pal.Choice) string {

@@ -445,20 +445,6 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
-// If another class or count would change the answer, a table shows it.
-func TestExplainTradeoffs(t *testing.T) {
-	c := newCluster(t)
-	c.agent("", atAnyPort)
-	path := c.written("wide.hcl", strings.Replace(jobText("default", "wide", 4), `group "g" {`, "group \"g\" {\n    count = 2", 1))
-	const head = "What the job would get now with another request"
-	if _, out, said := c.does("plan", "-verbose", path); !regexp.MustCompile(head + `\nChange .*\ncount=1 +1 +node +1.00`).MatchString(out) {
-		t.Errorf("%s%s", out, said)
-	}
-	if _, out, said := c.does("plan", "-verbose", c.job("default", "narrow", 4)); strings.Contains(out, head) {
-		t.Errorf("a table although nothing changes the answer: %s%s", out, said)
-	}
-}
-
 // In every state, explain prints at most ten lines: the headline, and what the reader needs next.
 // -verbose adds the evidence.
 func TestExplainTenLines(t *testing.T) {

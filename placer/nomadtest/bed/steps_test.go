@@ -173,11 +173,6 @@ func (x *follower) offersOf(e *palapi.Explanation) (out []offer) {
 	if strings.HasPrefix(e.Try, "priority=") {
 		add("priority", e.Try, func() bool { return x.state(e.Job) != palapi.Rejected })
 	}
-	for _, o := range e.Tradeoffs {
-		if o.Choice != nil && e.State == palapi.Waiting {
-			add("tradeoff", o.Change, starts)
-		}
-	}
 	if h := e.Holders; h != nil && h.Enough && e.Wait != nil && e.Wait.Position == 1 && len(e.Wait.Stopping) == 0 {
 		out = append(out, x.stopHolders(e))
 	}
@@ -209,9 +204,6 @@ func (x *follower) plansAgree(s *query.Snapshot, e *palapi.Explanation) {
 	tries := map[string]bool{}
 	for _, r := range e.Remedies {
 		tries[r.Try] = r.Kind == reason.FewerFit || r.Kind == reason.WiderFits && r.Until.IsZero()
-	}
-	for _, o := range e.Tradeoffs {
-		tries[o.Change] = o.Choice != nil
 	}
 	for _, try := range slices.Sorted(maps.Keys(tries)) {
 		if !tries[try] {
