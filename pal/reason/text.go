@@ -85,45 +85,37 @@ const (
 	SpreadOut Kind = "spread-out" // the replicas are on several nodes, because a node can fail
 
 	// What happens to a running job.
-	MembersRun        Kind = "members"         // what the job's members do
-	Incomplete        Kind = "incomplete"      // some members are missing
-	Deploying         Kind = "deploying"       // Nomad may retry after the deployment
-	OthersRun         Kind = "others-run"      // the other members keep running
-	OthersDone        Kind = "others-done"     // the other members have finished
-	NomadPlaces       Kind = "nomad-places"    // Nomad places the members when there is room
-	CanariesRun       Kind = "canaries-run"    // canaries run beside the old version
-	WaitsPromotion    Kind = "waits-promotion" // the job's new version waits to be promoted
-	Deploys           Kind = "deploys"         // Nomad deploys the job's new version
-	DeployFailed      Kind = "deploy-failed"
-	DeployPaused      Kind = "deploy-paused"
-	Blocked           Kind = "blocked" // Nomad finds no node for a task group
-	NomadPreempted    Kind = "nomad-preempted"
-	PreemptedOnce     Kind = "nomad-preempted-for-good"
-	MemberFailed      Kind = "member-failed"
-	MemberLost        Kind = "member-lost"    // a member failed, and Nomad has no room to replace it
-	CutShort          Kind = "client-ended"   // the Nomad client ended a member
-	MemberStopped     Kind = "member-stopped" // a member was stopped, and Nomad does not run this member again
-	MembersStopped    Kind = "members-stopped"
-	Replacing         Kind = "replacing-stopped"   // the placer has asked Nomad to place stopped members again
-	BesidePins        Kind = "beside-pins"         // members of a service run outside the service's pins
-	Misplaced         Kind = "misplaced"           // members run outside the job's pins
-	DryRunRefuses     Kind = "dry-run"             // Nomad would not place the job on the chosen nodes
-	RunsOnAsBefore    Kind = "runs-on"             // the old version keeps running; the new version does not fit
-	RunsUnread        Kind = "runs-unread"         // the old version keeps running; the new version is invalid
-	RunsUnserved      Kind = "runs-unserved"       // like runs-unread, for a job that was run again
-	MemberPlacedAgain Kind = "member-placed-again" // Nomad rescheduled a member
-	MemberRestarted   Kind = "member-restarted"    // the Nomad client restarted a member
-	MemberMissing     Kind = "member-missing"      // a member failed or was lost
-	MissingPreempted  Kind = "member-preempted"
-	MissingStopped    Kind = "member-missing-stopped"
-	RetriedLater      Kind = "retried-later" // Nomad retries the member, as the job's reschedule block says
-	NotRetriedNow     Kind = "not-retried-now"
-	NotRetried        Kind = "not-retried"
-	MoreMissing       Kind = "more-missing"
-	MoreTried         Kind = "more-tried"
-	PlansChild        Kind = "plans-child" // the plan is for a child of the job
-	NodesLeaving      Kind = "leaving"     // nodes on which the job runs are leaving
-	Error             Kind = "error"       // something failed
+	MembersRun     Kind = "members"         // what the job's members do
+	Incomplete     Kind = "incomplete"      // some members are missing
+	Deploying      Kind = "deploying"       // Nomad may retry after the deployment
+	OthersRun      Kind = "others-run"      // the other members keep running
+	OthersDone     Kind = "others-done"     // the other members have finished
+	NomadPlaces    Kind = "nomad-places"    // Nomad places the members when there is room
+	CanariesRun    Kind = "canaries-run"    // canaries run beside the old version
+	WaitsPromotion Kind = "waits-promotion" // the job's new version waits to be promoted
+	Deploys        Kind = "deploys"         // Nomad deploys the job's new version
+	DeployFailed   Kind = "deploy-failed"
+	DeployPaused   Kind = "deploy-paused"
+	Blocked        Kind = "blocked" // Nomad finds no node for a task group
+	NomadPreempted Kind = "nomad-preempted"
+	PreemptedOnce  Kind = "nomad-preempted-for-good"
+	MemberFailed   Kind = "member-failed"
+	MemberLost     Kind = "member-lost"    // a member failed, and Nomad has no room to replace it
+	CutShort       Kind = "client-ended"   // the Nomad client ended a member
+	MemberStopped  Kind = "member-stopped" // a member was stopped, and Nomad does not run this member again
+	MembersStopped Kind = "members-stopped"
+	Replacing      Kind = "replacing-stopped" // the placer has asked Nomad to place stopped members again
+	BesidePins     Kind = "beside-pins"       // members of a service run outside the service's pins
+	Misplaced      Kind = "misplaced"         // members run outside the job's pins
+	DryRunRefuses  Kind = "dry-run"           // Nomad would not place the job on the chosen nodes
+	RunsOnAsBefore Kind = "runs-on"           // the old version keeps running; the new version does not fit
+	RunsUnread     Kind = "runs-unread"       // the old version keeps running; the new version is invalid
+	RunsUnserved   Kind = "runs-unserved"     // like runs-unread, for a job that was run again
+	MemberMissing  Kind = "member-missing"    // a member failed, was preempted or was stopped
+	MoreMissing    Kind = "more-missing"
+	PlansChild     Kind = "plans-child" // the plan is for a child of the job
+	NodesLeaving   Kind = "leaving"     // nodes on which the job runs are leaving
+	Error          Kind = "error"       // something failed
 
 	// Why a job is not tried again, or was stopped.
 	GaveUp        Kind = "gave-up"       // the job itself failed too often
@@ -403,28 +395,14 @@ var ofRunning = map[Kind]writer{
 	},
 	RunsUnread:   func(r Reason) string { return "the old version keeps running; the new version is rejected: " + r.Cause },
 	RunsUnserved: func(r Reason) string { return "the old version keeps running; the new version is rejected: " + r.Cause },
-	MemberPlacedAgain: func(r Reason) string {
-		return fmt.Sprintf("Nomad rescheduled member %s %s, last at %s: %s", r.Member, times(r.Tries), Second(r.Until), r.Cause)
-	},
-	MemberRestarted: func(r Reason) string {
-		return fmt.Sprintf("member %s was restarted %s on its node", r.Member, times(r.Tries))
-	},
 	MemberMissing: func(r Reason) string {
-		return fmt.Sprintf("member %s has been missing since %s: %s on node %s", r.Member, Second(r.Until), r.Cause, r.Node)
+		text := fmt.Sprintf("member %s has been missing since %s: %s", r.Member, Second(r.Until), r.Cause)
+		if r.Node != "" {
+			text += " on node " + r.Node
+		}
+		return text
 	},
-	MissingPreempted: func(r Reason) string {
-		return fmt.Sprintf("member %s has been missing since %s: Nomad preempted the member", r.Member, Second(r.Until))
-	},
-	MissingStopped: func(r Reason) string {
-		return fmt.Sprintf("member %s has been missing since %s: the member was stopped (node drain?)", r.Member, Second(r.Until))
-	},
-	RetriedLater:  say("Nomad retries the member later (reschedule block)"),
-	NotRetriedNow: say("the reschedule block allows no further try for now"),
-	NotRetried:    say("the reschedule block allows no further try"),
-	MoreMissing:   func(r Reason) string { return Counted(r.Total, "other member is missing", "other members are missing") },
-	MoreTried: func(r Reason) string {
-		return Counted(r.Total, "other member was rescheduled or restarted", "other members were rescheduled or restarted")
-	},
+	MoreMissing: func(r Reason) string { return Counted(r.Total, "other member is missing", "other members are missing") },
 	PlansChild: func(r Reason) string {
 		return "the job is " + r.kindOfTemplate() + ", and does not run itself; this plan is for one of its runs"
 	},

@@ -177,10 +177,11 @@ type Explanation struct {
 	// unhealthy or gone, each with what happens to the affected members. For a service, Leaving
 	// also lists windows that reserve the service's nodes now or within a day.
 	Leaving []reason.Reason `json:"leaving,omitempty"`
-	// Members are sentences on how often Nomad has retried members, and what happened to missing
-	// members. Retry is how to get a missing member back if Nomad does not restart it.
+	// Members are sentences on what happened to missing members, and on a service's deployment. Retry
+	// reports whether members are missing that nomad-pal leaves to Nomad, because the job's members do
+	// not need each other.
 	Members []reason.Reason `json:"members,omitempty"`
-	Retry   Retry           `json:"retry,omitempty"`
+	Retry   bool            `json:"retry,omitempty"`
 	// Ran is the time when the last member ended, for a gang that ran and waits again.
 	Ran time.Time `json:"ran,omitzero"`
 	// StoppedWhy is why the placer stopped the job, if the placer stopped it.
@@ -317,17 +318,3 @@ type Outcome struct {
 
 // AtRest is the status of a job that its author has scaled to zero.
 const AtRest = "at rest"
-
-// Retry is how somebody can get back a missing member that Nomad does not restart, in a job whose
-// members do not need each other.
-type Retry string
-
-// The kinds of retry.
-const (
-	RetryEvaluate Retry = "evaluate" // make Nomad try a service's member once more
-	RetryForce    Retry = "force"    // make Nomad try a batch job's member once more
-	RetryAgain    Retry = "again"    // run the whole batch job again
-	RetryChange   Retry = "change"   // edit the job, because its reschedule block allows no further try
-	RetryRevert   Retry = "revert"   // register another version, because the deployment of this one has failed
-	RetryRun      Retry = "run"      // run the service again, because Nomad has preempted the member
-)

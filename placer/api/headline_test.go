@@ -55,8 +55,8 @@ func TestHeadlines(t *testing.T) {
 			"a has had no members since " + Clock(time.Local, before(9*time.Second)) + " (9s ago): every group with GPUs has count = 0; to add members, use nomad job scale; 2 are still stopping and hold their GPUs."},
 		{Explanation{State: Running, Decision: d, Leaving: []reason.Reason{{Kind: reason.NodesLeaving, Cause: "node n is being drained: so"}}},
 			"a runs on 4 GPUs of 2 nodes. Predicted slowdown: " + times(1) + ". Node n is being drained: so."},
-		{Explanation{State: Running, Decision: d, Members: []reason.Reason{{Kind: reason.MemberRestarted, Member: "g[1]", Tries: 1}}},
-			"a runs on 4 GPUs of 2 nodes. Predicted slowdown: " + times(1) + ". Member g[1] was restarted once on its node."},
+		{Explanation{State: Running, Decision: d, Members: []reason.Reason{{Kind: reason.MemberMissing, Member: "g[1]", Until: before(0), Cause: "so"}}},
+			"a runs on 4 GPUs of 2 nodes. Predicted slowdown: " + times(1) + ". Member g[1] has been missing since " + reason.Second(before(0)) + ": so."},
 	} {
 		c.e.Job = "a"
 		if got := c.e.Headline(now); got != c.want {

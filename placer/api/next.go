@@ -24,12 +24,12 @@ func (e *Explanation) Next(jobspec string) []string {
 	if !e.Hold.IsZero() {
 		steps = append(steps, "To lift the hold: nomad-pal hold -lift "+e.argument(jobspec, e.Job))
 	}
+	job := e.argument(jobspec, e.Job)
 	switch d := e.Deployment; {
-	case e.Retry != "":
-		steps = append(steps, e.retryStep(jobspec))
 	case d != nil && d.Status == api.DeploymentStatusFailed:
-		job := e.argument(jobspec, e.Job)
 		steps = append(steps, fmt.Sprintf("The deployment of version %d failed: change the job and run it, or go back to a version that ran: nomad job history %s, then nomad job revert", d.Version, job))
+	case e.Retry:
+		steps = append(steps, "If Nomad does not place a missing member again: nomad job eval -force-reschedule "+job+". If Nomad still does not place it, change the job and run it.")
 	}
 	if d := e.Deployment; d != nil && d.Promotable {
 		id := e.argument(jobspec, d.ID[:min(8, len(d.ID))])
@@ -116,19 +116,6 @@ func holdersEnd(h *Holders) (steps []string) {
 
 // mostHoldersEnd is the maximum number of jobs that Next lists.
 const mostHoldersEnd = 3
-
-// retryStep explains how to restart a missing member of a job whose members do not need each other.
-func (e *Explanation) retryStep(jobspec string) string {
-	job := e.argument(jobspec, e.Job)
-	return map[Retry]string{
-		RetryEvaluate: "If the job's last deployment has failed, fix the job and run it again, or go back to the old version (nomad job revert). Otherwise make Nomad try the missing member once more: nomad job eval -force-reschedule " + job,
-		RetryForce:    "To make Nomad try the missing member once more: nomad job eval -force-reschedule " + job,
-		RetryAgain:    "To get the missing member back, run the job again. Members that have finished also run again.",
-		RetryChange:   "To get the missing member back, change the job and run it; Nomad then updates the members as the update block says. To run the unchanged jobspec instead, first purge the job: nomad job stop -purge " + job,
-		RetryRevert:   "After the failed deployment, Nomad places the missing member only for another version: change the job and run it, or go back to a version that ran: nomad job history " + job + ", then nomad job revert",
-		RetryRun:      "If Nomad does not place the missing member although its GPU is free: nomad-pal run <jobspec>",
-	}[e.Retry]
-}
 
 // argument returns a command's argument, after the flag for the job's namespace. A jobspec contains
 // its namespace, so it needs no flag.

@@ -129,7 +129,7 @@ func Unreadable(err error) bool {
 type AllocPayload struct {
 	ID, Namespace, JobID, TaskGroup, NodeID, Name string
 	DesiredStatus, ClientStatus, NextAllocation   string
-	FollowupEvalID, DesiredDescription            string
+	DesiredDescription                            string
 	AllocatedResources                            *api.AllocatedResources
 	TaskStates                                    map[string]*taskPayload
 	CreateTime, ModifyTime                        int64
@@ -150,7 +150,7 @@ const lostWithNode = "alloc is lost since its node is down"
 func (p *AllocPayload) AsAlloc() *Alloc {
 	a := &Alloc{
 		ID: p.ID, Job: JobKey{p.Namespace, p.JobID}, Group: p.TaskGroup, Name: p.Name, Node: p.NodeID,
-		Desired: p.DesiredStatus, Client: p.ClientStatus, Tasks: sanitizeTasks(p.TaskStates), Next: p.NextAllocation, Later: p.FollowupEvalID != "" && p.NextAllocation == "",
+		Desired: p.DesiredStatus, Client: p.ClientStatus, Tasks: sanitizeTasks(p.TaskStates), Next: p.NextAllocation,
 		CreateTime: p.CreateTime, ModifyTime: p.ModifyTime, CreateIndex: p.CreateIndex, ModifyIndex: p.ModifyIndex,
 		Version: p.JobVersion,
 	}

@@ -48,7 +48,6 @@ type Alloc struct {
 	Ports    []int // host ports, static and dynamic
 	Tasks    map[string]*api.TaskState
 	Next     string // id of the allocation that replaces this one, if any
-	Later    bool   // Nomad will replace the allocation later
 	// Version is the job version that the allocation runs or ran. Version is nil if the allocation
 	// came in an event, because events have no version. See StaleVersions.
 	Version *uint64

@@ -112,7 +112,7 @@ func (s *Snapshot) explain(ctx context.Context, k cluster.JobKey) (*draft, error
 		if err != nil {
 			return nil, err
 		}
-		e.addTried(s, st, d)
+		s.addMissing(e, st.Key)
 		if err := s.addRefusal(ctx, e, st); err != nil {
 			return nil, err
 		}

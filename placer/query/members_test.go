@@ -16,7 +16,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
-	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // workers returns a state with a job of n members of one GPU, and a function that adds members.
@@ -163,100 +162,43 @@ func TestPreemptedMembers(t *testing.T) {
 	}
 }
 
-// For a service, explain says which members Nomad retried, which are missing and why, and how they
-// come back: Nomad does not report that it has no retries left.
-func TestTriedMembers(t *testing.T) {
-	s, job, member := workers(api.JobTypeService, 4)
-	job.TaskGroups[0].ReschedulePolicy = &api.ReschedulePolicy{Attempts: new(2), Interval: new(time.Hour), Unlimited: new(false)}
-	made, deploys := uint64(0), false
-	put := func(id string, number int, client string, change func(*cluster.Alloc)) {
-		a := member(id, client)
-		a.Name, a.ModifyTime = fmt.Sprintf("j.workers[%d]", number), time.Date(2026, 11, 24, 7, 0, number, 0, time.UTC).UnixNano()
-		made++
-		a.CreateIndex, a.CreateTime = a.CreateIndex+made, a.ModifyTime-int64(time.Second)
-		if client == api.AllocClientStatusFailed {
+// Explain says which members are missing and why.
+func TestMissingMembers(t *testing.T) {
+	s, job, member := workers(api.JobTypeService, 7)
+	for n, change := range []func(*cluster.Alloc){
+		func(*cluster.Alloc) {},
+		func(a *cluster.Alloc) {
 			exit := &api.TaskEvent{Type: api.TaskTerminated, ExitCode: 3, Details: map[string]string{"exit_code": "3"}}
+			a.Client = api.AllocClientStatusFailed
 			a.Tasks = map[string]*api.TaskState{"work": {State: "dead", Failed: true, Events: []*api.TaskEvent{exit}}}
-		}
-		if change != nil {
-			change(a)
-		}
+		},
+		func(a *cluster.Alloc) {
+			a.Client, a.Desired = api.AllocClientStatusComplete, api.AllocDesiredStatusEvict
+		},
+		func(a *cluster.Alloc) {
+			a.Client, a.Desired = api.AllocClientStatusComplete, api.AllocDesiredStatusStop
+		},
+		func(a *cluster.Alloc) {
+			a.Client, a.Desired = api.AllocClientStatusComplete, api.AllocDesiredStatusStop
+		},
+		func(a *cluster.Alloc) { // from the time when the count was larger
+			a.Client, a.Name = api.AllocClientStatusFailed, "j.workers[7]"
+		},
+	} {
+		a := member(fmt.Sprint(n), api.AllocClientStatusRunning)
+		a.Name, a.ModifyTime = fmt.Sprintf("j.workers[%d]", n), time.Date(2026, 11, 24, 7, 0, n, 0, time.UTC).UnixNano()
+		change(a)
 		s.PutAlloc(a)
 	}
-	const failed = `task "work" ended with exit code 3`
-	put("a", 0, "running", nil)
-	put("z", 1, "failed", func(a *cluster.Alloc) { a.Next, a.Desired, a.CreateIndex = "b", "stop", 1 }) // before the repair
-	put("b", 1, "failed", func(a *cluster.Alloc) { a.Next, a.Desired = "c", "stop" })
-	put("c", 1, "failed", func(a *cluster.Alloc) { // and its node told so long after Nomad had placed d
-		a.Next, a.Desired, a.ModifyTime = "d", "stop", a.ModifyTime+int64(time.Hour)
-	})
-	put("d", 1, "running", func(a *cluster.Alloc) { a.CreateTime = a.ModifyTime + int64(time.Second) })
-	put("e", 2, "running", func(a *cluster.Alloc) { a.Tasks = map[string]*api.TaskState{"work": {Restarts: 3}} })
-	put("x", 3, "failed", func(a *cluster.Alloc) { a.Next, a.Desired = "y", "stop" })
-	put("y", 3, "failed", func(a *cluster.Alloc) { a.Next, a.Desired = "f", "stop" })
-	put("f", 3, "failed", nil)
-	put("g", 7, "failed", nil) // from the time when the count was larger
-	look := func() string {
-		tracked := &model.Tracked{}
-		tracked.Observed = gang.Observe(s, job)
-		tracked.Nomad = palapi.Starting
-		tracked.Request.Hints, _ = rewrite.ParseHints(job)
-		found, retry := tried(&model.Model{State: s}, tracked, deploys)
-		return strings.Join(append(texts(found), string(retry)), "\n")
-	}
-	again := "Nomad rescheduled member workers[1] 2 times, last at 2026-11-24 07:00:02 UTC: " + failed + "\n" +
-		"member workers[2] was restarted 3 times on its node\n"
-	away := "member workers[3] has been missing since 2026-11-24 07:00:03 UTC: " + failed + " on node "
-	if got, want := look(), away+"; the reschedule block allows no further try for now\n"+again+"evaluate"; got != want {
+	tracked := &model.Tracked{}
+	tracked.Observed = gang.Observe(s, job)
+	got := strings.Join(texts(missing(&model.Model{State: s}, tracked)), "\n")
+	const want = `member workers[1] has been missing since 2026-11-24 07:00:01 UTC: task "work" ended with exit code 3
+member workers[2] has been missing since 2026-11-24 07:00:02 UTC: Nomad preempted the member
+member workers[3] has been missing since 2026-11-24 07:00:03 UTC: the member was stopped (node drain?)
+1 other member is missing`
+	if got != want {
 		t.Errorf("%s\nwant %s", got, want)
-	}
-	policy := job.TaskGroups[0].ReschedulePolicy
-	for what, change := range map[string]func() (back func()){
-		"it has tries left": func() func() { policy.Attempts = new(3); return func() { policy.Attempts = new(2) } },
-		"its tries are old": func() func() {
-			policy.Interval = new(time.Millisecond)
-			return func() { policy.Interval = new(time.Hour) }
-		},
-		"no end of its tries": func() func() { policy.Unlimited = new(true); return func() { policy.Unlimited = new(false) } },
-	} {
-		back := change()
-		if got, want := look(), away+"; Nomad retries the member later (reschedule block)\n"+again; got != want {
-			t.Errorf("%s: %s\nwant %s", what, got, want)
-		}
-		deploys = true
-		if got := look(); !strings.HasSuffix(got, "\nevaluate") {
-			t.Errorf("%s, but a deployment goes on: %s", what, got)
-		}
-		deploys = false
-		back()
-	}
-	policy.Attempts = new(0)
-	if got, want := look(), away+"; the reschedule block allows no further try\n"+again+"change"; got != want {
-		t.Errorf("%s\nwant %s", got, want)
-	}
-	job.Type, job.Meta = new(api.JobTypeBatch), map[string]string{"pal_on_failure": "member"}
-	if got := look(); !strings.HasSuffix(got, "\nagain") {
-		t.Errorf("a batch job without tries: %s", got)
-	}
-	job.TaskGroups[0].ReschedulePolicy.Attempts = new(2)
-	if got := look(); !strings.HasSuffix(got, "\nforce") {
-		t.Errorf("a batch job: %s", got)
-	}
-	job.Type, job.Meta = new(api.JobTypeService), nil
-	put("f", 3, "failed", func(a *cluster.Alloc) { a.Later = true })
-	if got, want := look(), away+"; Nomad retries the member later (reschedule block)\n"+again; got != want {
-		t.Errorf("%s\nwant %s", got, want)
-	}
-	put("h", 3, "complete", func(a *cluster.Alloc) { a.Desired = "evict" })
-	if got, want := look(), "member workers[3] has been missing since 2026-11-24 07:00:03 UTC: Nomad preempted the member\n"+again+"run"; got != want {
-		t.Errorf("%s\nwant %s", got, want)
-	}
-	for n := range 3 { // missing members are reported, however many were retried
-		put(fmt.Sprint("r", n), 8+4*n, "running", func(a *cluster.Alloc) { a.Tasks = map[string]*api.TaskState{"work": {Restarts: 1}} })
-	}
-	got := look()
-	if !strings.HasPrefix(got, "member workers[3] has been missing") || !strings.Contains(got, "\nmember workers[8] was restarted") || !strings.HasSuffix(got, "\n2 other members were rescheduled or restarted\nrun") {
-		t.Error(got)
 	}
 }
 
