@@ -182,7 +182,6 @@ var examples = []struct {
 	}},
 	{"resubmitted", []Reason{
 		{Kind: RunsOnAsBefore, Because: []Reason{{Kind: GPUs, Needs: 8, Free: 2}}},
-		{Kind: RunsUnserved, Cause: `pal_class "E" is not A, B, C or D`},
 	}},
 	{"stopped", []Reason{
 		{Kind: MakesRoom}, {Kind: MakesRoom, Ahead: "default/big"}, {Kind: Moves}, {Kind: RequeueAsked}, {Kind: RequeueAsked, Cause: "anna"}, {Kind: Edited}, {Kind: NotWhole},

@@ -110,7 +110,6 @@ const (
 	DryRunRefuses  Kind = "dry-run"           // Nomad would not place the job on the chosen nodes
 	RunsOnAsBefore Kind = "runs-on"           // the old version keeps running; the new version does not fit
 	RunsUnread     Kind = "runs-unread"       // the old version keeps running; the new version is invalid
-	RunsUnserved   Kind = "runs-unserved"     // like runs-unread, for a job that was run again
 	MemberMissing  Kind = "member-missing"    // a member failed, was preempted or was stopped
 	MoreMissing    Kind = "more-missing"
 	PlansChild     Kind = "plans-child" // the plan is for a child of the job
@@ -393,8 +392,7 @@ var ofRunning = map[Kind]writer{
 	RunsOnAsBefore: func(r Reason) string {
 		return because(r, "the old version keeps running; the new version does not fit")
 	},
-	RunsUnread:   func(r Reason) string { return "the old version keeps running; the new version is rejected: " + r.Cause },
-	RunsUnserved: func(r Reason) string { return "the old version keeps running; the new version is rejected: " + r.Cause },
+	RunsUnread: func(r Reason) string { return "the old version keeps running; the new version is rejected: " + r.Cause },
 	MemberMissing: func(r Reason) string {
 		text := fmt.Sprintf("member %s has been missing since %s: %s", r.Member, Second(r.Until), r.Cause)
 		if r.Node != "" {

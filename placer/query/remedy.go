@@ -5,15 +5,12 @@ package query
 
 import (
 	"fmt"
-	"maps"
-	"regexp"
 	"slices"
 	"sort"
 	"strings"
 
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/nomad-pal/nomad-pal/internal/nearest"
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 	palapi "github.com/nomad-pal/nomad-pal/placer/api"
@@ -34,7 +31,7 @@ type remedy struct {
 type trial struct {
 	v   *request.View
 	job *api.Job // as its author wrote it
-	// left is how many more changes find can try. Tries are limited, because each reads all nodes
+	// left is how many more changes can be tried. Tries are limited, because each reads all nodes
 	// and blocks other answers, and a job can have any number of constraints.
 	left int
 }
@@ -46,8 +43,7 @@ const mostTried = 100
 // so the number of tries falls with the number of groups.
 func triesOf(job *api.Job) int { return max(3, mostTried*10/max(10, len(job.TaskGroups))) }
 
-// neverRuns explains which changes would let the job run. neverRuns shows single changes or, if no
-// single change is enough, two changes together. neverRuns drops obstacles that are temporary.
+// neverRuns explains which single changes would let the job run. neverRuns drops obstacles that are temporary.
 func (e *draft) neverRuns(v *request.View, job *api.Job) {
 	if e.Wait != nil && e.Wait.Reason == reason.Limit {
 		e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.AskLess, Limit: e.Wait.Limit, User: e.Wait.User})
@@ -66,15 +62,9 @@ func (e *draft) neverRuns(v *request.View, job *api.Job) {
 	e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.ChangeJob})
 }
 
-// find returns all single changes that would let the job run or, if there are none, two changes
-// that are enough together.
+// find returns all changes that would let the job run.
 func (t *trial) find() []remedy {
-	all := t.remedies()
-	found := slices.DeleteFunc(slices.Clone(all), func(r remedy) bool { return !t.couldRun(r.Changes) })
-	if len(found) == 0 {
-		found = t.pair(all)
-	}
-	return found
+	return slices.DeleteFunc(t.remedies(), func(r remedy) bool { return !t.couldRun(r.Changes) })
 }
 
 // couldRun reports whether a changed job could run on the idle cluster. couldRun returns false once
@@ -94,23 +84,6 @@ func (t *trial) couldRun(c Changes) bool {
 	}
 	never, _ := pal.WhyNot(t.v.Cluster, r.Least())
 	return !never && model.Barred(t.v.Obstacles(changed, "")).IsZero()
-}
-
-// pair returns the first two changes that together would let the job run.
-func (t *trial) pair(all []remedy) []remedy {
-	for i, a := range all {
-		for _, b := range all[i+1:] {
-			if t.left == 0 {
-				return nil
-			}
-			both := remedy{maps.Clone(a.Changes), a.text + " and " + b.text}
-			maps.Copy(both.Changes, b.Changes)
-			if len(both.Changes) == len(a.Changes)+len(b.Changes) && t.couldRun(both.Changes) {
-				return []remedy{both}
-			}
-		}
-	}
-	return nil
 }
 
 // remedies returns changes that could help. Changes of the whole job come first, then changes of
@@ -153,7 +126,7 @@ func (t *trial) remedies() (out []remedy) {
 		if err != nil {
 			continue
 		}
-		t.otherModels(key("device"), device.Name, of, add)
+		t.anyModel(key("device"), device.Name, of, add)
 		most := v.Largest()
 		for _, r := range []struct {
 			what, unit string
@@ -175,37 +148,10 @@ func (t *trial) remedies() (out []remedy) {
 	return out
 }
 
-// meantModel guesses which of the cluster's models an unknown model name means (see
-// [nearest.Name]). Names that differ in a word with digits (A6000, 6000) mean different models,
-// unless one contains the other. meantModel returns "" if it finds none.
-func meantModel(request string, models []string) string {
-	at := strings.LastIndex(request, "/") + 1
-	vendor, name := request[:at], strings.ToLower(request[at:])
-	if slices.Contains(models, request[at:]) {
-		return ""
-	}
-	numbered := func(s string) []string { return withNumber.FindAllString(s, -1) }
-	models = slices.DeleteFunc(slices.Sorted(slices.Values(models)), func(m string) bool {
-		lower := strings.ToLower(m)
-		return !strings.Contains(lower, name) && !slices.Equal(numbered(lower), numbered(name))
-	})
-	near := nearest.Name(name, models)
-	if near != "" {
-		return vendor + near
-	}
-	return ""
-}
-
-var withNumber = regexp.MustCompile(`[a-z]*[0-9][a-z0-9]*`)
-
-// otherModels adds a change to the GPU model that was probably meant, and one to any model.
-func (t *trial) otherModels(key, request, of string, add func(key, value, text string, args ...any)) {
+// anyModel adds a change to any GPU model.
+func (t *trial) anyModel(key, request, of string, add func(key, value, text string, args ...any)) {
 	if !rewrite.NamesModel(request) {
 		return
-	}
-	meant := meantModel(request, t.v.Models())
-	if meant != "" {
-		add(key, meant, "on %s instead of %s%s", meant, request, of)
 	}
 	add(key, "nvidia/gpu", "on any GPU model of the cluster (%s) instead of %s%s", some(t.v.Models()), request, of)
 }

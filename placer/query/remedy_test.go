@@ -47,16 +47,12 @@ func TestNeverRuns(t *testing.T) {
 			{bed.Gang{Name: "rack", Change: on("${meta.rack}", "r9")}, "The job could run without its constraint on ${meta.rack} (without=${meta.rack}).", "without=${meta.rack}"},
 			{bed.Gang{Name: "model", Change: func(j *api.Job) { resources(j).Devices[0].Name = "nvidia/gpu/H100" }},
 				"The job could run on any GPU model of the cluster (NVIDIA H200) instead of nvidia/gpu/H100 (device=nvidia/gpu).", "device=nvidia/gpu"},
-			{bed.Gang{Name: "meant", Change: func(j *api.Job) { resources(j).Devices[0].Name = "nvidia/gpu/nvdia h200" }},
-				"The job could run on nvidia/gpu/NVIDIA H200 instead of nvidia/gpu/nvdia h200 (device=nvidia/gpu/NVIDIA H200). The job could run on any GPU model of the cluster (NVIDIA H200) instead of nvidia/gpu/nvdia h200 (device=nvidia/gpu).", "device=nvidia/gpu/NVIDIA H200"},
 			{bed.Gang{Name: "pool", Change: func(j *api.Job) { pool := "other"; j.NodePool = &pool }},
 				"The job could run in any node pool instead of other (node_pool=all).", "node_pool=all"},
 			{bed.Gang{Name: "datacenter", Change: func(j *api.Job) { j.Datacenters = []string{"north", "south"} }},
 				"The job could run in any datacenter instead of north, south (datacenters=*).", "datacenters=*"},
 			{bed.Gang{Name: "cpu", Change: func(j *api.Job) { resources(j).CPU = new(1_000_000) }}, "The job could run with 100000 instead of 1000000 MHz of CPU for each member (cpu=100000).", "cpu=100000"},
 			{bed.Gang{Name: "memory", Change: func(j *api.Job) { resources(j).MemoryMB = new(100_000_000) }}, "The job could run with 1048576 instead of 100000000 MB of memory for each member (memory=1048576).", "memory=1048576"},
-			{bed.Gang{Name: "two", GPUs: 8, Change: on("${meta.rack}", "r9")},
-				"The job could run without its constraint on ${meta.rack} and with 1 instead of 8 GPUs for each member (gpus=1,without=${meta.rack}).", "gpus=1,without=${meta.rack}"},
 			{bed.Gang{Name: "driver", Change: func(j *api.Job) { j.TaskGroups[0].Tasks[0].Driver = "docker" }},
 				"Change the job, or give a node what the job needs; nomad-pal tries again when a node changes, or after a few minutes.", ""},
 		} {
@@ -99,8 +95,7 @@ func TestNeverRuns(t *testing.T) {
 	})
 }
 
-// A job with hundreds of constraints does not delay the answers to others: without a bound, all
-// pairs of constraints would be tried.
+// A job with hundreds of constraints does not delay the answers to others.
 func TestTrialsAreBounded(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		t := w.T // the T of the synctest bubble
@@ -113,8 +108,8 @@ func TestTrialsAreBounded(t *testing.T) {
 		}}.Job()
 		cluster.Canonicalize(job)
 		s := snapshot(w)
-		if tried := query.Tried(s.Model().View, job, 500); tried != 500 {
-			t.Fatalf("only %d changes are tried with a bound of 500: the test proves nothing", tried)
+		if tried := query.Tried(s.Model().View, job, 250); tried != 250 {
+			t.Fatalf("only %d changes are tried with a bound of 250: the test proves nothing", tried)
 		}
 		if tried := query.Tried(s.Model().View, job, 100); tried != 100 {
 			t.Errorf("%d changes are tried with a bound of 100", tried)

@@ -53,7 +53,7 @@ func (s facts) tooLarge(t *model.Tracked) reason.Reason {
 	case t == nil || t.Nomad != palapi.Resubmitted:
 		return reason.Reason{}
 	case t.Refused != nil:
-		return reason.Reason{Kind: reason.RunsUnserved, Cause: t.Refused.Error()}
+		return reason.Reason{Kind: reason.RunsUnread, Cause: t.Refused.Error()}
 	case s.keeps(t.Observed, t.Job), replicas(t.Job):
 		return reason.Reason{}
 	}
