@@ -47,8 +47,7 @@ type Cluster struct {
 	largestGroup int         // GPUs of the largest group
 	stateHash    uint64      // changes with everything that searches depend on, see statehash.go
 	outliers     outliers
-	occupancies  []occupancy                   // of each GPU; nil if no GPU is shared
-	costs        func(of, by Occupant) float64 // see SetInterference; nil: cost by class
+	occupancies  []occupancy // of each GPU; nil if no GPU is shared
 
 	// scales are indexed by model+1, because anyModel is −1. A scale is made on first use.
 	scales  [NumClasses][]*scale

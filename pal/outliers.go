@@ -21,12 +21,6 @@ func (c *Cluster) Outliers(class AppClass, above float64) int {
 	return c.outliers.gpus[class.Index()]
 }
 
-// FreeOutliers does the same as [Cluster.Outliers], but only for available GPUs.
-func (c *Cluster) FreeOutliers(class AppClass, above float64) int {
-	c.countOutliers(above)
-	return c.outliers.free[class.Index()]
-}
-
 // countOutliers computes the counts for a threshold, unless they already exist.
 func (c *Cluster) countOutliers(above float64) {
 	if c.outliers.above == above {

@@ -63,16 +63,9 @@ func Interference(of, beside AppClass) float64 { return interference(of.Index(),
 
 func interference(of, by int) float64 { return 1/beside[of][by] - 1 }
 
-// SetInterference replaces the cost of a neighbour by class (see [Interference]) with another
-// function. Simulations use it for comparison.
-func (c *Cluster) SetInterference(costs func(of, by Occupant) float64) { c.costs = costs }
-
 // costOf returns how much longer the work of the first occupant takes beside the second occupant;
 // see [Interference].
-func (c *Cluster) costOf(of, by Occupant) float64 {
-	if c.costs != nil {
-		return c.costs(of, by)
-	}
+func costOf(of, by Occupant) float64 {
 	slower := of.Sharing.Slower[by.Class]
 	if slower > 0 {
 		return slower - 1
@@ -215,8 +208,8 @@ func (c *Cluster) neighbours(g Gang, group int32) (all []Neighbour) {
 		n := &of[o.Class]
 		if o.Gang != g.ID {
 			n.members += o.members
-			n.costs += o.members * c.costOf(self, o.Occupant)
-			n.theirs += o.members * c.costOf(o.Occupant, self)
+			n.costs += o.members * costOf(self, o.Occupant)
+			n.theirs += o.members * costOf(o.Occupant, self)
 		}
 	}
 	for k, class := range AppClasses() {
@@ -285,8 +278,8 @@ func (c *Cluster) together(g *Gang, group int32) float64 {
 	first := c.gpus[c.groups[group].first].GPU
 	longer, theirs := 1.0, 0.0
 	for _, o := range c.occupants(group) {
-		longer += o.members * c.costOf(self, o.Occupant)
-		theirs += o.members * c.costOf(o.Occupant, self)
+		longer += o.members * costOf(self, o.Occupant)
+		theirs += o.members * costOf(o.Occupant, self)
 	}
 	return float64(binValue(first, self.Class))*longer + theirs
 }
@@ -301,11 +294,11 @@ const asTurns = 1
 // knownCost returns the cost that the occupant `by` causes for the occupant `of`, as known from
 // earlier runs or measurements. If the cost is unknown, it returns asTurns.
 func (c *Cluster) knownCost(group int32, of, by Occupant) float64 {
-	tabled := c.costs != nil || strings.Contains(c.models[c.groups[group].model].name, tableModel)
+	tabled := strings.Contains(c.models[c.groups[group].model].name, tableModel)
 	if !tabled && of.Sharing.Slower[by.Class] == 0 {
 		return asTurns
 	}
-	return c.costOf(of, by)
+	return costOf(of, by)
 }
 
 // pays reports whether the GPU of the group would do at least as much work with a member of the

@@ -267,7 +267,7 @@ func TestRefusedIsLessWork(t *testing.T) {
 				longer := 1.0
 				for k, by := range all {
 					if k != i {
-						longer += c.costOf(o, by)
+						longer += costOf(o, by)
 					}
 				}
 				sum += 1 / longer

@@ -6,6 +6,7 @@ package sim
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,7 +15,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/nomad-pal/nomad-pal/pal"
-	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
@@ -224,11 +224,36 @@ func TestNomadDeadlocks(t *testing.T) {
 
 // Cluster is the population's cluster.
 func (p Population) Cluster(l pal.Locality) (*pal.Cluster, error) {
-	nodes, err := p.PalNodes(profile.Options{Method: profile.KMeans})
+	nodes, err := p.PalNodes(twoBins)
 	if err != nil {
 		return nil, err
 	}
 	return pal.NewCluster(nodes, l)
+}
+
+// twoBins divides the scores in the middle of their range. The value of a bin is its mean, relative to
+// the middle of both means.
+func twoBins(scores []float64) []float64 {
+	middle := (slices.Min(scores) + slices.Max(scores)) / 2
+	var sums, counts [2]float64
+	bin := make([]int, len(scores))
+	for i, s := range scores {
+		if s > middle {
+			bin[i] = 1
+		}
+		sums[bin[i]] += s
+		counts[bin[i]]++
+	}
+	low := sums[0] / counts[0]
+	high := low
+	if counts[1] > 0 {
+		high = sums[1] / counts[1]
+	}
+	values := make([]float64, len(scores))
+	for i, b := range bin {
+		values[i] = [2]float64{low, high}[b] / ((low + high) / 2)
+	}
+	return values
 }
 
 // exampleCluster is a cluster of 2 nodes × 4 GPUs with one slow GPU per node for class A.

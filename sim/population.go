@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 
 	"github.com/nomad-pal/nomad-pal/pal"
-	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/sim/population"
 )
 
@@ -40,9 +39,9 @@ func DrawGPUs(s population.Spec, seed uint64) (Population, error) {
 // Stream is the source of random numbers from which a cluster's GPUs are drawn.
 func Stream(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0x6b5)) }
 
-// PalNodes returns the population as nodes of package pal. Scores are binned per class by the
-// calibration's options, and each node is one device group.
-func (p Population) PalNodes(o profile.Options) ([]pal.Node, error) {
+// PalNodes returns the population as nodes of package pal. The function bin returns the
+// value of each score's bin, per class, as [profile.Options.Bin] does. Each node is one device group.
+func (p Population) PalNodes(bin func(scores []float64) []float64) ([]pal.Node, error) {
 	if len(p.Scores) != p.Nodes*p.GPUsPerNode || len(p.Scores) == 0 {
 		return nil, fmt.Errorf("building cluster: %d scores for %d nodes of %d GPUs", len(p.Scores), p.Nodes, p.GPUsPerNode)
 	}
@@ -52,10 +51,9 @@ func (p Population) PalNodes(o profile.Options) ([]pal.Node, error) {
 		for i, s := range p.Scores {
 			raw[i] = float64(s[k])
 		}
-		b := profile.Bins(raw, o.Method, o.Edges)
-		for i := range gpus {
+		for i, value := range bin(raw) {
 			gpus[i].Scores[k] = p.Scores[i][k]
-			gpus[i].Binned[k] = pal.PMScore(b.Values[b.Rank[i]])
+			gpus[i].Binned[k] = pal.PMScore(value)
 		}
 	}
 	nodes := make([]pal.Node, p.Nodes)

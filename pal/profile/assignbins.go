@@ -9,45 +9,31 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// classify bins the scores of a group, sets its bin values, and returns an entry for each
-// reading.
+// classify puts the scores of a group into classes by the edges, sets the values of the classes, and
+// returns an entry for each reading. Outliers share the last class, but each has a value of its own,
+// so that a gang can avoid a very slow GPU without avoiding the whole class.
 func (p *Profile) classify(g *Group, rs []reading, scores []float64, prev *Profile) []Entry {
 	entries := make([]Entry, len(rs))
+	var binned []float64
+	var rank []int
 	for i, r := range rs {
-		entries[i] = Entry{App: g.App, Key: g.Key, Time: r.time, Score: pal.PMScore(scores[i])}
-		entries[i].Outlier = scores[i] >= p.Options.Outlier
+		e := &entries[i]
+		*e = Entry{App: g.App, Key: g.Key, Time: r.time, Score: pal.PMScore(scores[i]), Outlier: scores[i] >= p.Options.Outlier}
+		e.Class, e.Pending = p.edgeClass(g, scores[i], prev.classHeld(r.gpu, g, r.time, p.Options))
+		if !e.Outlier {
+			binned, rank = append(binned, scores[i]), append(rank, e.Class-1)
+		}
 	}
-	if p.Options.Method == Edges || g.SingleClass || g.Provisional {
-		p.classifyByEdges(g, entries, rs, prev)
-	} else {
-		p.classifyByClusters(g, entries, scores)
+	g.Values = binMedians(binned, rank, p.classEdges())
+	for i := range entries {
+		entries[i].setValue(g)
 	}
 	return entries
 }
 
-// classifyByEdges puts scores into classes by fixed edges. Groups that cannot be clustered are also
-// classified by edges. Outliers share the last class, but each has a value of its own, so that a
-// gang can avoid a very slow GPU without avoiding the whole class.
-func (p *Profile) classifyByEdges(g *Group, entries []Entry, rs []reading, prev *Profile) {
-	var scores []float64
-	var rank []int
-	for i := range entries {
-		e := &entries[i]
-		e.Class, e.Pending = p.edgeClass(g, float64(e.Score), prev.classHeld(rs[i].gpu, g, rs[i].time, p.Options))
-		e.Bin = e.Class
-		if !e.Outlier {
-			scores, rank = append(scores, float64(e.Score)), append(rank, e.Class-1)
-		}
-	}
-	g.Values = binMedians(scores, rank, p.classEdges())
-	for i := range entries {
-		entries[i].setValue(g)
-	}
-}
-
-// setValue sets the value of an entry that was classified by edges.
+// setValue sets the value of an entry that has its class.
 func (e *Entry) setValue(g *Group) {
-	e.Value = pal.PMScore(g.Values[e.Bin-1])
+	e.Value = pal.PMScore(g.Values[e.Class-1])
 	if e.Outlier {
 		e.Value = max(e.Value, e.Score)
 	}
@@ -63,28 +49,6 @@ func (p *Profile) classEdges() []float64 {
 	return edges
 }
 
-// classifyByClusters uses the clusters as bins, as PAL does, without hysteresis. Outliers get the
-// last class. A score is an outlier by PAL's rule, or if it is at least Options.Outlier.
-func (p *Profile) classifyByClusters(g *Group, entries []Entry, scores []float64) {
-	b := Bins(scores, p.Options.Method, nil)
-	g.Values, g.Centers = b.Values, b.Centers
-	for _, i := range outliers(scores) {
-		entries[i].Outlier = true
-	}
-	for i := range entries {
-		entries[i].setCluster(g, b.Rank[i]+1)
-	}
-}
-
-// setCluster sets the bin of an entry, and the class and the value that follow from the bin. The
-// bins of the group must be clusters.
-func (e *Entry) setCluster(g *Group, bin int) {
-	e.Bin, e.Class, e.Value = bin, min(bin, MaxClass), pal.PMScore(g.Values[bin-1])
-	if e.Outlier {
-		e.Class = MaxClass
-	}
-}
-
 // heldClass is the class that a GPU had before this session. The hysteresis depends on this class.
 type heldClass struct {
 	class, pending int
@@ -96,7 +60,7 @@ type heldClass struct {
 // classHeld returns the GPU's class in the previous profile p, or the zero value if that class
 // cannot be compared with new classes.
 func (p *Profile) classHeld(gpu string, g *Group, time float64, o Options) heldClass {
-	if p == nil || p.Options.Method != o.Method || !slices.Equal(p.Options.Edges, o.Edges) {
+	if p == nil || !slices.Equal(p.Options.Edges, o.Edges) {
 		return heldClass{}
 	}
 	e, ok := p.Lookup(gpu, g.App)

@@ -77,8 +77,8 @@ func TestBuildNormalizesToTheMedianGPU(t *testing.T) {
 	if diff := cmp.Diff(want, classes); diff != "" {
 		t.Errorf("classes (-want +got)\n%s", diff)
 	}
-	if e := classOf(t, p, "GPU-00"); float64(e.Value) != g.Values[0] || e.Bin != 1 {
-		t.Errorf("bin %d with value %v, want bin 1 with %v", e.Bin, e.Value, g.Values[0])
+	if e := classOf(t, p, "GPU-00"); float64(e.Value) != g.Values[0] || e.Class != 1 {
+		t.Errorf("class %d with value %v, want class 1 with %v", e.Class, e.Value, g.Values[0])
 	}
 }
 
@@ -227,27 +227,6 @@ func TestBuildHysteresis(t *testing.T) {
 	}
 }
 
-func TestBuildKMeans(t *testing.T) {
-	o := DefaultOptions()
-	o.Method = KMeans
-	p := mustBuild(t, fleet(append(twenty(), 2*2.8)...), o, nil)
-	g, _ := p.Group(model, pal.ClassA, "k")
-	if len(g.Values) != 3 || len(g.Centers) != 3 {
-		t.Fatalf("%d values, %d centers, want 2 + 1 outlier", len(g.Values), len(g.Centers))
-	}
-	if g.Values[1] != 1 {
-		t.Errorf("the median centroid's value is %v, want 1", g.Values[1])
-	}
-	e := classOf(t, p, "GPU-20")
-	if e.Bin != 3 || e.Class != MaxClass || !e.Outlier {
-		t.Errorf("the outlier is %+v, want bin 3 and the last class", e)
-	}
-	s := p.Score(model, attr.Measurement{GPU: "GPU-new", Key: "k", Times: map[pal.AppClass]float64{"A": g.Reference * 0.96}})["A"]
-	if s.Bin != 1 || float64(s.Value) != g.Values[0] {
-		t.Errorf("a fast new GPU is %+v, want the nearest centroid's bin 1", s)
-	}
-}
-
 func TestKeysAndModelsAreNotMixed(t *testing.T) {
 	slow := fleet(twenty()...)
 	for i := range slow {
@@ -314,7 +293,6 @@ func TestBuildErrors(t *testing.T) {
 			DefaultOptions(), `GPU "g" has samples of two models, "m" and "n"`},
 		{"edges descend", nil, edit(func(o *Options) { o.Edges = []float64{1, 0.9} }), "edges: [1 0.9] are not positive and ascending"},
 		{"too many edges", nil, edit(func(o *Options) { o.Edges = make([]float64, 5) }), "edges: 5 given, want 1 to 4"},
-		{"method", nil, edit(func(o *Options) { o.Method = "x" }), `method "x" is unknown`},
 		{"hysteresis", nil, edit(func(o *Options) { o.Hysteresis = -1 }), "hysteresis: -1"},
 		{"outlier", nil, edit(func(o *Options) { o.Outlier = 1 }), "outlier: 1 is not above the last edge 1.06"},
 	} {
@@ -332,7 +310,6 @@ func TestBuildProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		times := rapid.SliceOfN(rapid.Float64Range(0.8, 4), 1, 40).Draw(t, "times")
 		o := DefaultOptions()
-		o.Method = rapid.SampledFrom([]Method{Edges, KMeans, KMeansSilhouette}).Draw(t, "method")
 		samples := fleet(times...)
 		p, err := Build(samples, o, nil)
 		if err != nil {
@@ -363,13 +340,13 @@ func checkOrder(t *rapid.T, p *Profile, samples []Sample) {
 	for _, s := range samples {
 		a, _ := p.Lookup(s.GPU, s.App)
 		again := p.Score(s.Model, attr.Measurement{GPU: s.GPU, Key: s.Key, Times: map[pal.AppClass]float64{s.App: s.Time}})[s.App]
-		if again.Score != a.Score || again.Bin != a.Bin || again.Value != a.Value {
+		if again.Score != a.Score || again.Value != a.Value {
 			t.Fatalf("scoring %s again gives %+v, the profile has %+v", s.GPU, again, a)
 		}
 		for _, r := range samples {
 			b, _ := p.Lookup(r.GPU, r.App)
-			if a.Score < b.Score && (a.Class > b.Class || a.Bin > b.Bin || a.Value > b.Value) {
-				t.Fatalf("%+v is faster than %+v but in a later bin", a, b)
+			if a.Score < b.Score && (a.Class > b.Class || a.Value > b.Value) {
+				t.Fatalf("%+v is faster than %+v but in a later class", a, b)
 			}
 		}
 	}

@@ -65,10 +65,8 @@ func (p *Profile) checkGroups() error {
 			return fmt.Errorf("%s: reference %v is not a positive number", name, g.Reference)
 		case len(g.Values) == 0 || !sort.Float64sAreSorted(g.Values) || !positive(g.Values[0]):
 			return fmt.Errorf("%s: values %v are not positive and ascending", name, g.Values)
-		case len(g.Centers) == 0 && len(g.Values) != MaxClass:
+		case len(g.Values) != MaxClass:
 			return fmt.Errorf("%s: %d values, want %d", name, len(g.Values), MaxClass)
-		case len(g.Centers) > 0 && len(g.Centers) != len(g.Values):
-			return fmt.Errorf("%s: %d centers for %d values", name, len(g.Centers), len(g.Values))
 		}
 	}
 	return nil
@@ -95,7 +93,7 @@ func (p *Profile) checkGPUs() error {
 	return nil
 }
 
-// checkEntry returns an error if an entry is invalid, or if its value is not the value of its bin
+// checkEntry returns an error if an entry is invalid, or if its value is not the value of its class
 // in the group.
 func (p *Profile) checkEntry(model string, e *Entry) error {
 	g, ok := p.Group(model, e.App, e.Key)
@@ -106,12 +104,10 @@ func (p *Profile) checkEntry(model string, e *Entry) error {
 		return fmt.Errorf("time %v or score %v is not a positive number", e.Time, e.Score)
 	case e.Class < 1 || e.Class > MaxClass:
 		return fmt.Errorf("class %d is not in 1…%d", e.Class, MaxClass)
-	case e.Bin < 1 || e.Bin > len(g.Values):
-		return fmt.Errorf("bin %d is not in 1…%d", e.Bin, len(g.Values))
 	case e.Pending < 0 || e.Pending > MaxClass:
 		return fmt.Errorf("pending class %d is not in 0…%d", e.Pending, MaxClass)
-	case e.Value != pal.PMScore(g.Values[e.Bin-1]) && !(e.Outlier && e.Value == e.Score):
-		return fmt.Errorf("value %v differs from the value %v of bin %d", e.Value, g.Values[e.Bin-1], e.Bin)
+	case e.Value != pal.PMScore(g.Values[e.Class-1]) && !(e.Outlier && e.Value == e.Score):
+		return fmt.Errorf("value %v differs from the value %v of class %d", e.Value, g.Values[e.Class-1], e.Class)
 	}
 	return nil
 }

@@ -7,9 +7,9 @@
 //
 // A [Sample] is one measured time. [Build] normalizes samples per (comparability key, model,
 // application class) to the median GPU: 1.0 is the median, and larger is slower. Then Build bins
-// the scores by fixed edges with hysteresis, or by PAL's k-means with outlier bins ([KMeans]).
-// Fixed edges are the default because they keep GPUs from changing class often. On real data,
-// k-means cannot do this, because many numbers of clusters have nearly the same silhouette. The
+// the scores by fixed edges with hysteresis. Fixed edges keep GPUs from changing class often. On real
+// data, PAL's k-means cannot do this, because many numbers of clusters have nearly the same
+// silhouette. The
 // result, a [Profile], is a value with a byte-stable JSON form ([Profile.Encode], [Parse]).
 // [Profile.Lookup] returns the entry of a GPU in the profile; [Profile.Score] computes entries of
 // GPUs measured after it was built. [Diff] lists the changes between two profiles.
@@ -19,8 +19,7 @@
 //
 // Bins have two uses. Class, from 1 to [MaxClass], is the number that the device plugin publishes,
 // and that jobs can use in constraints. Value is the bin's PM score in PAL's L×V matrix. It is the
-// median of the bin's members or, for k-means, the centroid divided by the median centroid, as in
-// PAL. Predictions use the raw score instead.
+// median of the bin's members. Predictions use the raw score instead.
 //
 // Changes of this package must preserve these properties. Times are compared only within one group
 // of key, model and application. The order of samples does not matter. The same samples give the

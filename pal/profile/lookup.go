@@ -4,7 +4,6 @@
 package profile
 
 import (
-	"math"
 	"sort"
 
 	"github.com/nomad-pal/nomad-pal/pal"
@@ -28,7 +27,7 @@ func (p *Profile) Lookup(gpu string, app pal.AppClass) (e Entry, ok bool) {
 // unmeasured returns the entry of an unknown GPU. The entry has the last class, so that a job that
 // requires a better class does not get the GPU.
 func unmeasured(app pal.AppClass) Entry {
-	return Entry{App: app, Class: MaxClass, Bin: MaxClass, Unmeasured: true}
+	return Entry{App: app, Class: MaxClass, Unmeasured: true}
 }
 
 // Group returns the group of a model, application and key.
@@ -64,23 +63,7 @@ func (p *Profile) score(id groupID, gpu string, time float64) Entry {
 	}
 	e := Entry{App: id.app, Key: id.key, Time: time, Score: pal.PMScore(score)}
 	e.Outlier = score >= p.Options.Outlier
-	if len(g.Centers) > 0 {
-		e.setCluster(g, nearest(g.Centers, score)+1)
-	} else {
-		e.Class, e.Pending = p.edgeClass(g, score, p.classHeld(gpu, g, time, p.Options))
-		e.Bin = e.Class
-		e.setValue(g)
-	}
+	e.Class, e.Pending = p.edgeClass(g, score, p.classHeld(gpu, g, time, p.Options))
+	e.setValue(g)
 	return e
-}
-
-// nearest returns the index of the center nearest to x. On ties, it returns the lower index.
-func nearest(centers []float64, x float64) int {
-	best := 0
-	for i, c := range centers {
-		if math.Abs(c-x) < math.Abs(centers[best]-x) {
-			best = i
-		}
-	}
-	return best
 }

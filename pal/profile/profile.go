@@ -15,8 +15,7 @@ import (
 )
 
 const (
-	// MaxClass is the last variability class. Bins beyond the last class (k-means with many
-	// outliers) and unmeasured GPUs also have this class.
+	// MaxClass is the last variability class. Unmeasured GPUs also have this class.
 	MaxClass = 5
 	// Format names the JSON form of a [Profile].
 	Format = "nomad-pal/profile/1"
@@ -59,7 +58,6 @@ func SamplesOf(model string, ms []attr.Measurement) []Sample {
 // Options are the rules of a calibration. Options are part of the profile, so that scores of GPUs
 // measured later are binned by the same rules.
 type Options struct {
-	Method Method `json:"method" hcl:"method,optional"`
 	// Edges are the upper ends of all classes except the last class, in ascending order. There are
 	// at most MaxClass−1 edges.
 	Edges []float64 `json:"edges" hcl:"edges,optional"`
@@ -82,15 +80,12 @@ type Options struct {
 // score 1.5. References of fewer than 8 GPUs are provisional.
 func DefaultOptions() Options {
 	return Options{
-		Method: Edges, Edges: []float64{0.99, 1.01, 1.03, 1.06},
+		Edges:      []float64{0.99, 1.01, 1.03, 1.06},
 		Hysteresis: 0.005, Outlier: 1.5, MinGPUs: 8,
 	}
 }
 
 func (o Options) check() error {
-	if _, err := ParseMethod(string(o.Method)); err != nil {
-		return err
-	}
 	if len(o.Edges) == 0 || len(o.Edges) >= MaxClass {
 		return fmt.Errorf("edges: %d given, want 1 to %d", len(o.Edges), MaxClass-1)
 	}
@@ -145,10 +140,8 @@ type Group struct {
 	SingleClass bool    `json:"single_class,omitempty"`
 	Spread      float64 `json:"spread"`
 	Noise       float64 `json:"noise,omitempty"` // median relative noise of the GPUs
-	// Values are the PM scores of the bins, fastest first. Centers are the k-means centroids as
-	// scores.
-	Values  []float64 `json:"values"`
-	Centers []float64 `json:"centers,omitempty"`
+	// Values are the PM scores of the classes, fastest first.
+	Values []float64 `json:"values"`
 }
 
 // GPU is one GPU's entries, by application name.
@@ -164,16 +157,11 @@ type Entry struct {
 	Key   string       `json:"key,omitempty"`
 	Time  float64      `json:"time"` // the median of the samples
 	Score pal.PMScore  `json:"score"`
-	// Class is the variability class, from 1 (fastest) to MaxClass. Bin is the rank of the bin,
-	// from 1 to len(Group.Values). Class and Bin differ if there are more bins than classes. Class
-	// and Bin also differ for outliers of k-means, which are always in the last class.
+	// Class is the variability class, from 1 (fastest) to MaxClass.
 	Class int `json:"class"`
-	Bin   int `json:"bin"`
-	// Value is the PM score of the bin. If classes have fixed edges, the value of an outlier is its
-	// own score.
+	// Value is the PM score of the class. The value of an outlier is its own score.
 	Value pal.PMScore `json:"value"`
-	// Outlier is set if the score is at least Options.Outlier. With k-means, Outlier is also set
-	// for outliers by PAL's rule.
+	// Outlier is set if the score is at least Options.Outlier.
 	Outlier bool `json:"outlier,omitempty"`
 	// Pending is the class that one session has indicated, with a score beyond the hysteresis. If a
 	// second session goes in the same direction, the class changes. 0 means no class.
@@ -184,14 +172,14 @@ type Entry struct {
 }
 
 func (o Options) equal(p Options) bool {
-	return o.Method == p.Method && slices.Equal(o.Edges, p.Edges) && o.Hysteresis == p.Hysteresis &&
+	return slices.Equal(o.Edges, p.Edges) && o.Hysteresis == p.Hysteresis &&
 		o.Outlier == p.Outlier && o.MinGPUs == p.MinGPUs
 }
 
 func (g Group) equal(h Group) bool {
 	return g.id() == h.id() && g.Reference == h.Reference && g.Measured == h.Measured && g.Dropped == h.Dropped &&
 		g.Provisional == h.Provisional && g.SingleClass == h.SingleClass && g.Spread == h.Spread && g.Noise == h.Noise &&
-		slices.Equal(g.Values, h.Values) && slices.Equal(g.Centers, h.Centers)
+		slices.Equal(g.Values, h.Values)
 }
 
 type groupID struct {

@@ -57,20 +57,3 @@ func sorted(xs []float64) []float64 {
 	slices.Sort(asc)
 	return asc
 }
-
-// meanStd returns the mean and the standard deviation of a sample (n−1), as in pandas. For fewer
-// than two values, std is 0.
-func meanStd(xs []float64) (mean, std float64) {
-	for _, x := range xs {
-		mean += x
-	}
-	mean /= float64(len(xs))
-	if len(xs) < 2 {
-		return mean, 0
-	}
-	var ss float64
-	for _, x := range xs {
-		ss += (x - mean) * (x - mean)
-	}
-	return mean, math.Sqrt(ss / float64(len(xs)-1))
-}

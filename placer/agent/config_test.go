@@ -212,7 +212,7 @@ func TestConfigErrors(t *testing.T) {
 		{"app", "app \"x\" {\n  class = \"E\"\n}", `app "x": application class "E" is unknown`},
 		{"order", "queue {\n  order = \"nice\"\n}", `queue order "nice" is unknown`},
 		{"locality", "locality {\n  cluster = 0.5\n}", "locality: penalty 0.5"},
-		{"calibration", "calibration {\n  method = \"guess\"\n}", `calibration: method "guess" is unknown`},
+		{"calibration", "calibration {\n  min_gpus = -1\n}", `calibration: min_gpus: -1 is less than 1`},
 		{"port", "http {\n  bind_port = 70000\n}", "http: bind_port: 70000 is not in 0…65535"},
 		{"port in the address", "http {\n  bind_address = \"0.0.0.0:8090\"\n}", `http: bind_address: "0.0.0.0:8090" must be a host name or an IP address without a port`},
 		{"URL as host", "http {\n  allowed_hosts = [\"https://pal.example\"]\n}", `http: allowed_hosts: "https://pal.example" must be a host name`},

@@ -7,7 +7,6 @@ import (
 	"fmt"
 
 	"github.com/nomad-pal/nomad-pal/pal"
-	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/research/pyrandom"
 	"github.com/nomad-pal/nomad-pal/sim"
 )
@@ -49,10 +48,9 @@ func Capped(p sim.Population, limit pal.PMScore) sim.Population {
 	return capped
 }
 
-// Cluster builds a population's cluster, calibrated as the artifact effectively does: k-means, K = 2
-// + outliers.
+// Cluster builds a population's cluster, calibrated as the artifact effectively does ([Bins]).
 func Cluster(p sim.Population, l pal.Locality) (*pal.Cluster, error) {
-	nodes, err := p.PalNodes(profile.Options{Method: profile.KMeans})
+	nodes, err := p.PalNodes(Bins)
 	if err != nil {
 		return nil, err
 	}

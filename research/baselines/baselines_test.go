@@ -28,7 +28,7 @@ func even(t *testing.T, nodes, gpus int, across float64) *pal.Cluster {
 	for i := range p.Scores {
 		p.Scores[i] = [pal.NumClasses]pal.PMScore{1, 1, 1, 1}
 	}
-	ns, err := p.PalNodes(profile.DefaultOptions())
+	ns, err := p.PalNodes(profile.DefaultOptions().Bin)
 	if err != nil {
 		t.Fatal(err)
 	}

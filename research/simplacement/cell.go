@@ -113,7 +113,7 @@ func (v variant) run(jobs []trace.Job, gpus sim.Population, seed uint64) (sim.Ou
 		gpus.Scores = slices.Clone(gpus.Scores)
 		slices.SortStableFunc(gpus.Scores, func(a, b [pal.NumClasses]pal.PMScore) int { return cmp.Compare(a[0], b[0]) })
 	}
-	nodes, err := gpus.PalNodes(agent.Calibration)
+	nodes, err := gpus.PalNodes(agent.Calibration.Bin)
 	if err != nil {
 		return sim.Outcome{}, err
 	}

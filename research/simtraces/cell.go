@@ -248,7 +248,7 @@ func (c *result) cluster() (*pal.Cluster, error) {
 		return nil, err
 	}
 	agent := model.DefaultConfig()
-	nodes, err := p.PalNodes(agent.Calibration)
+	nodes, err := p.PalNodes(agent.Calibration.Bin)
 	if err != nil {
 		return nil, err
 	}

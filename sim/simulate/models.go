@@ -113,7 +113,7 @@ func (o *options) mixedNodes() ([]pal.Node, error) {
 		if err != nil {
 			return nil, err
 		}
-		nodes, err := p.PalNodes(o.rules.Calibration)
+		nodes, err := p.PalNodes(o.rules.Calibration.Bin)
 		if err != nil {
 			return nil, err
 		}

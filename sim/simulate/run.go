@@ -131,7 +131,7 @@ func (o *options) drawNodes() ([]pal.Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	return p.PalNodes(o.rules.Calibration)
+	return p.PalNodes(o.rules.Calibration.Bin)
 }
 
 func (o *options) simulate(t trace.Trace, nodes []pal.Node) (*Report, error) {

@@ -539,7 +539,7 @@ tenant "ann" {
   borrowing_limit = 0
   weight          = 2
 }
-calibration { method = "kmeans" }
+calibration { min_gpus = 3 }
 `
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)

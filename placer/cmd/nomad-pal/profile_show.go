@@ -130,7 +130,7 @@ func members(p *profile.Profile, g profile.Group) []memberSummary {
 const barWidth = 40
 
 func printProfile(b *base, p *profile.Profile, app string, verbose bool) {
-	rows := []string{row("Profile", fmt.Sprintf("version %d, %s", p.Version, p.Options.Method))}
+	rows := []string{row("Profile", fmt.Sprintf("version %d", p.Version))}
 	if t, err := time.Parse(time.RFC3339, p.Created); err == nil {
 		rows = append(rows, row("Built", clock(t)))
 	}

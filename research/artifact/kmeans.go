@@ -1,21 +1,49 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-package profile
+package artifact
 
 import (
 	"math"
+	"slices"
 	"sort"
+
+	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// Clustering is a partition of values into intervals.
-type Clustering struct {
-	Rank      []int     // cluster of each value, in input order; 0 has the smallest values
-	Centroids []float64 // mean of each cluster, ascending
-	Inertia   float64   // sum of squared distances to the centroids
+// Bins puts the scores of one application class into bins as the artifact effectively does: K = 2 +
+// number of outliers, fitted to all GPUs. The value of a bin is its centroid divided by the median
+// centroid, so possibly no bin has the value 1.0. The result has the value of each score's bin.
+func Bins(scores []float64) []float64 {
+	c := kmeans(scores, 2+outliers(scores))
+	m := profile.Median(c.centroids)
+	values := make([]float64, len(scores))
+	for i, r := range c.rank {
+		values[i] = c.centroids[r] / m
+	}
+	return values
 }
 
-// KMeans1D partitions the values into k clusters with the least inertia. In one dimension, dynamic
+// outliers counts the scores above mean + 3 standard deviations. PAL's rule is one-sided, and uses
+// the standard deviation of a sample (n−1).
+func outliers(scores []float64) (n int) {
+	mean, std := meanStd(scores)
+	for _, x := range scores {
+		if x > mean+3*std {
+			n++
+		}
+	}
+	return n
+}
+
+// clustering is a partition of values into intervals.
+type clustering struct {
+	rank      []int     // cluster of each value, in input order; 0 has the smallest values
+	centroids []float64 // mean of each cluster, ascending
+	inertia   float64   // sum of squared distances to the centroids
+}
+
+// kmeans partitions the values into k clusters with the least inertia. In one dimension, dynamic
 // programming finds the exact optimum. With fewer than k distinct values, each distinct value is a
 // cluster. On ties, the partition with the smaller first clusters wins.
 //
@@ -23,28 +51,28 @@ type Clustering struct {
 // partition of the first s values into c−1 clusters, and one cluster with all other values. Divide
 // and conquer finds the best s for every i, in O(k·n·log n) in total. See Grønlund et al., arXiv
 // 1701.07204.
-func KMeans1D(values []float64, k int) Clustering {
+func kmeans(values []float64, k int) clustering {
 	if len(values) == 0 || k < 1 {
-		return Clustering{}
+		return clustering{}
 	}
 	d := newDistinct(values)
 	k = min(k, len(d.value))
 	starts := d.bestStarts(k)
 	rankOf := make([]int, len(d.value))
-	c := Clustering{Rank: make([]int, len(values)), Centroids: make([]float64, k)}
+	c := clustering{rank: make([]int, len(values)), centroids: make([]float64, k)}
 	for r, lo := range starts {
 		hi := len(d.value)
 		if r+1 < k {
 			hi = starts[r+1]
 		}
-		c.Centroids[r] = d.mean(lo, hi)
-		c.Inertia += d.cost(lo, hi)
+		c.centroids[r] = d.mean(lo, hi)
+		c.inertia += d.cost(lo, hi)
 		for i := lo; i < hi; i++ {
 			rankOf[i] = r
 		}
 	}
 	for i, v := range values {
-		c.Rank[i] = rankOf[sort.SearchFloat64s(d.value, v)]
+		c.rank[i] = rankOf[sort.SearchFloat64s(d.value, v)]
 	}
 	return c
 }
@@ -58,7 +86,7 @@ type distinct struct {
 }
 
 func newDistinct(values []float64) distinct {
-	asc := sorted(values)
+	asc := slices.Sorted(slices.Values(values))
 	d := distinct{count: []float64{0}, s1: []float64{0}, s2: []float64{0}}
 	d.shift, _ = meanStd(asc)
 	for i, v := range asc {
@@ -143,52 +171,19 @@ func (d *distinct) fill(l layer, lo, hi, from, to int) {
 	d.fill(l, mid+1, hi, at, to)
 }
 
-// Silhouette returns the mean silhouette of a clustering, from −1 to 1. The silhouette says how
-// much nearer the values are to their own cluster than to the next nearest cluster. The silhouette
-// of a value that is alone in its cluster is 0. With fewer than two clusters, Silhouette returns 0.
-func Silhouette(values []float64, c Clustering) float64 {
-	k := len(c.Centroids)
-	if k < 2 {
-		return 0
+// meanStd returns the mean and the standard deviation of a sample (n−1), as in pandas. For fewer
+// than two values, std is 0.
+func meanStd(xs []float64) (mean, std float64) {
+	for _, x := range xs {
+		mean += x
 	}
-	members := make([][]float64, k)
-	for i, v := range values {
-		members[c.Rank[i]] = append(members[c.Rank[i]], v)
+	mean /= float64(len(xs))
+	if len(xs) < 2 {
+		return mean, 0
 	}
-	sums := make([][]float64, k) // prefix sums of each ascending cluster
-	for r := range members {
-		sort.Float64s(members[r])
-		sums[r] = make([]float64, len(members[r])+1)
-		for i, v := range members[r] {
-			sums[r][i+1] = sums[r][i] + v
-		}
+	var ss float64
+	for _, x := range xs {
+		ss += (x - mean) * (x - mean)
 	}
-	var total float64
-	for i, v := range values {
-		own := c.Rank[i]
-		if len(members[own]) == 1 {
-			continue
-		}
-		a := distanceSum(members[own], sums[own], v) / float64(len(members[own])-1)
-		b := math.Inf(1)
-		// Clusters are intervals, so the nearest cluster by mean distance is adjacent.
-		for _, r := range [2]int{own - 1, own + 1} {
-			if r >= 0 && r < k {
-				b = math.Min(b, distanceSum(members[r], sums[r], v)/float64(len(members[r])))
-			}
-		}
-		m := math.Max(a, b)
-		if m > 0 {
-			total += (b - a) / m
-		}
-	}
-	return total / float64(len(values))
-}
-
-// distanceSum returns the sum of |v−x| over the values x in asc. The slice `prefix` has the prefix
-// sums of asc.
-func distanceSum(asc, prefix []float64, v float64) float64 {
-	n := len(asc)
-	i := sort.SearchFloat64s(asc, v)
-	return v*float64(i) - prefix[i] + (prefix[n] - prefix[i]) - v*float64(n-i)
+	return mean, math.Sqrt(ss / float64(len(xs)-1))
 }
