@@ -34,7 +34,7 @@
 //     memory.
 //   - Counts of free GPUs change only in refresh and countOutliers.
 //   - The state hash (statehash.go) covers all state that can change and affects a search.
-//     Otherwise [ExplainFound] would reuse a search that is out of date.
-//   - Gang.same compares all that a search reads of a Gang. [Gang.Demand] contains all data of a
+//     Otherwise the queue would reuse a search that is out of date.
+//   - [Gang.Demand] contains all data of a
 //     Gang that decide whether a waiting gang fits, except for the class and MaxTier.
 package pal

@@ -26,18 +26,13 @@ func Explain(c *Cluster, g Gang, p Policy) Decision {
 }
 
 // ExplainFound explains an existing placement. The result `best` reports whether the policy would
-// choose the same GPUs now. ExplainFound searches again only if the cluster, the gang or the policy
-// has changed since the original search.
+// choose the same GPUs now.
 func ExplainFound(c *Cluster, g Gang, p Policy, f Found) (d Decision, best bool) {
-	if f.current(c, g, p) {
-		d, best = f.reasons(c, g, p, true), true
-	} else {
-		again, ok := Find(c, g, p)
-		d, best = again.reasons(c, g, p, ok), ok && again.SameGPUs(f.Placement)
-	}
+	again, ok := Find(c, g, p)
+	d = again.reasons(c, g, p, ok)
 	d.Placed, d.Reason, d.Chosen = true, reason.Reason{}, Describe(c, g, f.Placement)
 	d.markModel()
-	return d, best
+	return d, ok && again.SameGPUs(f.Placement)
 }
 
 // reasons returns the explanation without the choice. ok reports whether the gang fits. If the gang
@@ -91,25 +86,6 @@ func (s *search) packedInstead(g Gang) (Placement, bool) {
 		return Placement{}, false
 	}
 	return packed.predict(members), true
-}
-
-// same reports whether a search treats both gangs alike. Lists of eligible groups are equal only if
-// they are the same slice.
-func (g *Gang) same(o Gang) bool {
-	same := func(a, b []bool) bool {
-		return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) && (a == nil) == (b == nil)
-	}
-	return g.ID == o.ID && g.Class == o.Class && g.MaxTier == o.MaxTier && g.Replicas == o.Replicas && g.sharesAs(o) && maps.Equal(g.Speeds, o.Speeds) && slices.EqualFunc(g.MemberSets, o.MemberSets, func(a, b MemberSet) bool {
-		return a.Members == b.Members && a.GPUs == b.GPUs && a.Need == b.Need && same(a.Eligible, b.Eligible) && slices.EqualFunc(a.Prefer, b.Prefer, same) &&
-			slices.EqualFunc(a.Spreads, b.Spreads, func(x, y SpreadOver) bool {
-				return x.Weight == y.Weight && slices.Equal(x.Values, y.Values) && slices.Equal(x.Targets, y.Targets)
-			})
-	})
-}
-
-// sharesAs reports whether both gangs have the same rules for sharing GPUs.
-func (g *Gang) sharesAs(o Gang) bool {
-	return g.Sharing == o.Sharing || g.Sharing != nil && o.Sharing != nil && *g.Sharing == *o.Sharing
 }
 
 // SameGPUs reports whether two placements hold the same GPUs.
@@ -175,29 +151,11 @@ func (s *search) scoresIn(v int) (all scores) {
 }
 
 // freeUpTo counts, for each bin value, the available GPUs up to this value that can serve at least
-// one member set. If few groups of a model are unsuitable, freeUpTo subtracts these groups from the
-// model's counts.
+// one member set.
 func (s *search) freeUpTo() []int {
-	free, groups := zeros(&s.c.scratch.gpusUpTo, len(s.values)), s.groups()
-	if s.model == anyModel {
-		for _, g := range groups {
-			s.addFree(free, g)
-		}
-		return free
-	}
-	open, sign := s.c.openOf(s.model), 1
-	if left := open - len(groups); left < len(groups) && !s.avoid { // the model's counts include outliers
-		for v, n := range s.c.models[s.model].upTo[s.k] {
-			free[v] = int(n)
-		}
-		sign, groups = -1, s.notListed(left)
-	}
-	for _, g := range groups {
-		counts := s.counts(g)
-		into := free[:len(counts)]
-		for v, n := range counts { // every bin value of one model is a bin
-			into[v] += sign * int(n)
-		}
+	free := zeros(&s.c.scratch.gpusUpTo, len(s.values))
+	for _, g := range s.groups() {
+		s.addFree(free, g)
 	}
 	return free
 }
@@ -212,33 +170,6 @@ func (s *search) addFree(free []int, group int32) {
 		}
 		free[v] += n
 	}
-}
-
-// openOf returns the number of groups of a model that have an available GPU.
-func (c *Cluster) openOf(model int) int {
-	n := 0
-	for w, word := range c.models[model].groups {
-		n += bits.OnesCount64(word & c.open[w])
-	}
-	return n
-}
-
-// notListed returns the n groups of the model that have an available GPU but cannot serve any
-// member set.
-func (s *search) notListed(n int) []int32 {
-	groups, i := make([]int32, 0, n), 0
-	for w := 0; w < len(s.c.open) && len(groups) < n; w++ {
-		word := s.c.open[w] & s.c.models[s.model].groups[w]
-		for ; word != 0; word &= word - 1 {
-			g := int32(64*w + bits.TrailingZeros64(word))
-			if i < len(s.listed) && s.listed[i] == g {
-				i++
-				continue
-			}
-			groups = append(groups, g)
-		}
-	}
-	return groups
 }
 
 // FreeFor counts the free GPUs on which at least one member could run.

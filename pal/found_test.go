@@ -54,66 +54,6 @@ func TestExplainFoundIsExplain(t *testing.T) {
 	})
 }
 
-// A remembered result stays valid until something that it depends on changes.
-func TestFoundAnswers(t *testing.T) {
-	c := bigCluster(t, 4, 0)
-	g, p := SingleGPUs("g", ClassA, 4), Policy{Name: PAL}
-	g.MemberSets[0].Eligible = []bool{true, true, true, false}
-	f, _ := Find(c, g, p)
-	for _, tc := range []struct {
-		name     string
-		do, undo func()
-		gang     Gang
-		policy   Policy
-		want     bool
-	}{
-		{name: "nothing", want: true},
-		{name: "a GPU is taken", do: func() { c.SetTaken(31, true) }, undo: func() { c.SetTaken(31, false) }},
-		{name: "a node has fewer resources", do: func() { c.SetFree(3, Resources{CPU: 1}) }, undo: func() { c.SetFree(3, c.Node(3).Free) }},
-		{name: "all changes undone", want: true},
-		{name: "another gang", gang: SingleGPUs("g", ClassA, 4)},
-		{name: "another policy", policy: Policy{Name: Packed}},
-	} {
-		if tc.gang.ID == "" {
-			tc.gang = g
-		}
-		if tc.policy.Name == "" {
-			tc.policy = p
-		}
-		if tc.do != nil {
-			tc.do()
-		}
-		if got := f.current(c, tc.gang, tc.policy); got != tc.want {
-			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
-		}
-		if tc.undo != nil {
-			tc.undo()
-		}
-	}
-}
-
-// The result of a search that avoids outliers is also valid for one that does not, if no outlier
-// is free.
-func TestFoundWithoutOutliersAnswers(t *testing.T) {
-	c := bigCluster(t, 4, 0)
-	g, p := SingleGPUs("g", ClassA, 4), Policy{Name: PAL}
-	find := func() Found {
-		f, _ := Find(c, g, Policy{Name: PAL, OutlierThreshold: 1.05})
-		return f
-	}
-	if f := find(); f.current(c, g, p) {
-		t.Error("it counts as current although outliers are free")
-	}
-	for u := range c.NumGPUs() {
-		if c.GPU(u).Scores[0] > 1.05 {
-			c.SetTaken(u, true)
-		}
-	}
-	if f := find(); !f.current(c, g, p) {
-		t.Error("it does not count as current although all outliers are taken")
-	}
-}
-
 // A search that avoids outliers chooses as if they were taken.
 func TestOutlierThreshold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

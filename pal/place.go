@@ -26,14 +26,12 @@ func Place(c *Cluster, g Gang, p Policy) (pl Placement, ok bool) {
 // Found is a placement with the details of its search, which [ExplainFound] uses.
 type Found struct {
 	Placement
-	stateHash uint64 // state of the cluster during the search
-	gang      Gang
-	policy    Policy
-	prefer    int // index of the preference under which the gang fits; -1: none
-	model     int // model that was searched, or anyModel
-	walked    int // entries of the L×V matrix that were walked
-	roomier   roomier
-	each      []Found // what was found, at most one placement per model; nil if no speeds are known
+	policy  Policy
+	prefer  int // index of the preference under which the gang fits; -1: none
+	model   int // model that was searched, or anyModel
+	walked  int // entries of the L×V matrix that were walked
+	roomier roomier
+	each    []Found // what was found, at most one placement per model; nil if no speeds are known
 }
 
 // By returns the policy that found the placement. If the policy is unknown, By returns the zero
@@ -53,7 +51,7 @@ func Find(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 	}
 	for i := range g.preferences() {
 		if f, ok = findWithin(c, g.preferring(i), p); ok {
-			f.gang, f.prefer = g, i
+			f.prefer = i
 			return f, true
 		}
 	}
@@ -64,7 +62,7 @@ func Find(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 // model.
 func findWithin(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 	var all []Found // one per model, if speeds are known
-	crowded, hash := 0, c.stateHash
+	crowded := 0
 	defer c.apart(g)()
 	for _, m := range modelsFor(c, g) {
 		s := newSearch(c, g, p, m)
@@ -80,7 +78,7 @@ func findWithin(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 		if !better && (crowd > crowded || m == anyModel) {
 			continue
 		}
-		of := Found{s.predict(members), hash, g, p, -1, m, s.walked, s.roomier, nil}
+		of := Found{s.predict(members), p, -1, m, s.walked, s.roomier, nil}
 		if better {
 			all = all[:0]
 		}
@@ -95,15 +93,6 @@ func findWithin(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 	}
 	f.each = all
 	return f, ok
-}
-
-// current returns true only if [Find] would return the same result now. If current returns false,
-// the result may still be the same.
-func (f *Found) current(c *Cluster, g Gang, p Policy) bool {
-	if f.stateHash != c.stateHash || f.policy.Name != p.Name || f.policy.RoomForWide != p.RoomForWide || f.policy.RefuseBad != p.RefuseBad && g.Sharing != nil || !f.gang.same(g) || f.policy.Sample != nil || p.Sample != nil {
-		return false
-	}
-	return f.policy.OutlierThreshold == p.OutlierThreshold || p.OutlierThreshold == 0 && c.outliers.above == f.policy.OutlierThreshold && c.outliers.free[g.class()] == 0
 }
 
 // preferences returns the number of preferences to try.
