@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
@@ -42,17 +41,6 @@ const noUser = "(none)"
 
 // ShownUser returns the displayed name of a user: the user, or noUser for "".
 func ShownUser(user string) string { return cmp.Or(user, noUser) }
-
-// LimitsUsers reports whether users have limits in the tenant of a namespace, or in a parent of
-// this tenant.
-func (o Options) LimitsUsers(namespace string) bool {
-	for name := o.TenantOf(namespace); name != ""; name = name[:max(0, strings.LastIndexByte(name, '/'))] {
-		if t := o.Tenants[name]; t.MaxGPUsPerUser > 0 || t.MaxJobsPerUser > 0 {
-			return true
-		}
-	}
-	return false
-}
 
 // countUser adds GPUs and jobs to the counts of a user in the tenant and its parents. Negative
 // numbers subtract.
