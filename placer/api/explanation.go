@@ -72,9 +72,8 @@ func (o Obstacle) String() string { return o.Reason().String() }
 // Deployment is a service's current deployment in Nomad, or its last deployment if that deployment
 // failed.
 type Deployment struct {
-	ID          string `json:"id"`                    // the deployment's id in Nomad
-	Status      string `json:"status"`                // its status in Nomad, such as running
-	Description string `json:"description,omitempty"` // Nomad's description of the status
+	ID     string `json:"id"`     // the deployment's id in Nomad
+	Status string `json:"status"` // its status in Nomad, such as running
 	// Version is the version of the job that is deployed.
 	Version uint64 `json:"version"`
 	// Promote reports whether the deployment waits for somebody to promote it.
@@ -82,20 +81,7 @@ type Deployment struct {
 	// Promotable reports whether somebody must promote the deployment once its canaries are healthy.
 	Promotable bool `json:"promotable,omitempty"`
 	// Superseded reports whether the job has a newer version that Nomad has not evaluated yet.
-	Superseded bool          `json:"superseded,omitempty"`
-	Groups     []DeployGroup `json:"groups"` // its task groups, sorted by name
-}
-
-// DeployGroup is the deployment of one task group: how many members of the new version should run,
-// and how many are placed, healthy and unhealthy. Nomad starts canaries first.
-type DeployGroup struct {
-	Group     string `json:"group"`              // the task group
-	Desired   int    `json:"desired"`            // members of the new version that should run
-	Canaries  int    `json:"canaries,omitempty"` // canaries to run first; 0: none
-	Promoted  bool   `json:"promoted,omitempty"` // the canaries are promoted
-	Placed    int    `json:"placed"`             // members of the new version that Nomad has placed
-	Healthy   int    `json:"healthy"`            // members of the new version found healthy
-	Unhealthy int    `json:"unhealthy"`          // members of the new version found unhealthy
+	Superseded bool `json:"superseded,omitempty"`
 }
 
 // Explanation says why a job runs where it runs, or why it does not run.

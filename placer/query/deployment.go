@@ -5,8 +5,6 @@ package query
 
 import (
 	"context"
-	"maps"
-	"slices"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -35,8 +33,9 @@ func (s *Snapshot) addDeployment(ctx context.Context, e *draft, st gang.Observed
 	if d == nil {
 		return nil
 	}
-	e.Deployment = deploymentOf(d, st.Job)
-	e.Members = append(e.Members, progressOf(e.Deployment))
+	progress := reason.Reason{}
+	e.Deployment, progress = describe(d, st.Job)
+	e.Members = append(e.Members, progress)
 	versions, err := s.nomad.VersionsOfAllocs(ctx, st.Key)
 	if err != nil {
 		return err
@@ -49,49 +48,38 @@ func (s *Snapshot) addDeployment(ctx context.Context, e *draft, st gang.Observed
 	return nil
 }
 
-func deploymentOf(d *api.Deployment, job *api.Job) *palapi.Deployment {
-	out := &palapi.Deployment{ID: d.ID, Status: d.Status, Description: d.StatusDescription, Version: d.JobVersion, Superseded: d.JobVersion < *job.Version}
-	for _, name := range slices.Sorted(maps.Keys(d.TaskGroups)) {
-		g := d.TaskGroups[name]
+// describe returns a deployment and its progress. Nomad's count of healthy members includes members
+// that it has replaced since.
+func describe(d *api.Deployment, job *api.Job) (*palapi.Deployment, reason.Reason) {
+	out := &palapi.Deployment{ID: d.ID, Status: d.Status, Version: d.JobVersion, Superseded: d.JobVersion < *job.Version}
+	r := reason.Reason{Kind: reason.Deploys, Version: d.JobVersion}
+	for name, g := range d.TaskGroups {
 		if g == nil {
 			continue
 		}
-		out.Groups = append(out.Groups, palapi.DeployGroup{
-			Group: name, Desired: g.DesiredTotal, Canaries: g.DesiredCanaries, Promoted: g.Promoted,
-			Placed: g.PlacedAllocs, Healthy: g.HealthyAllocs, Unhealthy: g.UnhealthyAllocs,
-		})
+		want := g.DesiredTotal
+		if g.DesiredCanaries > 0 && !g.Promoted {
+			want = g.DesiredCanaries
+		}
+		r.Have, r.Want = r.Have+min(g.HealthyAllocs, want), r.Want+want
+		r.Tries += g.UnhealthyAllocs
 		byHand := g.DesiredCanaries > 0 && !g.Promoted && !promotesItself(job, name) && d.Status == api.DeploymentStatusRunning
 		out.Promotable = out.Promotable || byHand
 		out.Promote = out.Promote || byHand && g.HealthyAllocs >= g.DesiredCanaries
 	}
-	return out
+	switch {
+	case out.Promote:
+		r.Kind = reason.WaitsPromotion
+	case d.Status == api.DeploymentStatusFailed:
+		r.Kind, r.Cause = reason.DeployFailed, d.StatusDescription
+	case d.Status == api.DeploymentStatusPaused:
+		r.Kind = reason.DeployPaused
+	}
+	return out, r
 }
 
 // promotesItself reports whether Nomad promotes the canaries of a group by itself (auto_promote).
 func promotesItself(job *api.Job, group string) bool {
 	g := job.LookupTaskGroup(group)
 	return g != nil && g.Update != nil && g.Update.AutoPromote != nil && *g.Update.AutoPromote
-}
-
-// progressOf describes the progress of the deployment. Nomad's count of healthy members includes members
-// that it has replaced since.
-func progressOf(d *palapi.Deployment) reason.Reason {
-	r := reason.Reason{Kind: reason.Deploys, Version: d.Version}
-	for _, g := range d.Groups {
-		want := g.Desired
-		if g.Canaries > 0 && !g.Promoted {
-			want = g.Canaries
-		}
-		r.Have, r.Want = r.Have+min(g.Healthy, want), r.Want+want
-		r.Tries += g.Unhealthy
-	}
-	switch {
-	case d.Promote:
-		r.Kind = reason.WaitsPromotion
-	case d.Status == api.DeploymentStatusFailed:
-		r.Kind, r.Cause = reason.DeployFailed, d.Description
-	case d.Status == api.DeploymentStatusPaused:
-		r.Kind = reason.DeployPaused
-	}
-	return r
 }

@@ -15,7 +15,7 @@ func TestSupersededDeployment(t *testing.T) {
 	for version, want := range map[uint64]bool{2: false, 3: true} {
 		job := api.NewServiceJob("api", "api", "global", 50)
 		job.Version = &version
-		if d := deploymentOf(&api.Deployment{JobVersion: 2, Status: api.DeploymentStatusRunning}, job); d.Superseded != want {
+		if d, _ := describe(&api.Deployment{JobVersion: 2, Status: api.DeploymentStatusRunning}, job); d.Superseded != want {
 			t.Errorf("version 2 of %d: %+v", version, d)
 		}
 	}
@@ -31,8 +31,8 @@ func TestProgressOfADeployment(t *testing.T) {
 	} {
 		job := api.NewServiceJob("api", "api", "global", 50)
 		job.Version = new(uint64(4))
-		d := deploymentOf(&api.Deployment{JobVersion: 4, Status: api.DeploymentStatusRunning, TaskGroups: map[string]*api.DeploymentState{"serve": &g}}, job)
-		if got := progressOf(d).String(); got != want {
+		_, got := describe(&api.Deployment{JobVersion: 4, Status: api.DeploymentStatusRunning, TaskGroups: map[string]*api.DeploymentState{"serve": &g}}, job)
+		if got.String() != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
