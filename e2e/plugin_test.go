@@ -223,7 +223,7 @@ func writeProfile(t *testing.T, c *cluster.Cluster, version int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shards, err := p.Shards(0)
+	shards, err := p.Shards(60 << 10)
 	if err != nil {
 		t.Fatal(err)
 	}

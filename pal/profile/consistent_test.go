@@ -74,7 +74,7 @@ func TestAbsurdNumbersAreLeftOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shards, err := p.Shards(0)
+	shards, err := p.Shards(60 << 10)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,7 +46,7 @@ func FuzzParse(f *testing.F) {
 			q.Lookup(g.ID, "A")
 		}
 		Diff(p, q)
-		shards, err := q.Shards(0)
+		shards, err := q.Shards(60 << 10)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,7 +90,7 @@ func FuzzSamples(f *testing.F) {
 		if err != nil {
 			t.Fatalf("Build refuses what Consistent keeps: %v", err)
 		}
-		shards, err := p.Shards(0)
+		shards, err := p.Shards(60 << 10)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,7 +5,6 @@ package profile
 
 import (
 	"bytes"
-	"cmp"
 	"compress/gzip"
 	"crypto/sha256"
 	"encoding/base64"
@@ -17,10 +16,6 @@ import (
 	"strings"
 )
 
-// ShardBytes is the default size of a shard's data. A Nomad Variable can hold at most 64 KiB, keys
-// and values together.
-const ShardBytes = 60 << 10
-
 // shardOverhead is an upper bound for the size of a shard's items other than data.
 const shardOverhead = 256
 
@@ -28,20 +23,15 @@ const shardOverhead = 256
 // has "version", "shard" (its number, from 0), "of" (the number of shards) and "sha256" (of the
 // whole profile). With these items, [Join] detects a mix of two profiles. The data of all pieces,
 // in order, is the profile's JSON, compressed (gzip) and in base64. The profile of 10,000 nodes
-// with 8 GPUs each takes 109 Variables (BenchmarkEncodeAndParse).
+// with 8 GPUs each takes 109 Variables.
 type Shard map[string]string
 
 // maxProfile limits the size of what Join unpacks: a writer of the Variables must not be able to
 // fill the placer's memory.
 const maxProfile = 1 << 30
 
-// Shards cuts the packed profile into pieces of at most `max` bytes, including the items' names; 0
-// means [ShardBytes].
+// Shards cuts the packed profile into pieces of at most `max` bytes, including the items' names.
 func (p *Profile) Shards(max int) ([]Shard, error) {
-	max = cmp.Or(max, ShardBytes)
-	if max <= shardOverhead {
-		return nil, fmt.Errorf("shards of %d bytes are too small, because a shard needs more than %d", max, shardOverhead)
-	}
 	data, err := p.pack()
 	if err != nil {
 		return nil, fmt.Errorf("packing the profile: %w", err)
