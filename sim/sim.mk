@@ -4,10 +4,9 @@
 ##@ Simulator (bench/README.md)
 
 .PHONY: sim-bench
-sim-bench: ## Measure the speed of the simulator and the queue; with PAL_DATA also against the artifact
+sim-bench: ## Measure the speed of the simulator; with PAL_DATA also against the artifact
 	cd research && go test -run xxx -bench 'Artifact|Faithful' -benchtime 5x ./artifact
 	go test -run xxx -bench 'Preemption/jobs=10+/' -benchtime 1x ./sim
-	go test -run xxx -bench Decide -benchtime 5x ./pal/queue
 
 .PHONY: sim-million
 sim-million: ## Measure the cost per job by numbers of jobs and GPUs, up to a million jobs on 100,000 GPUs (about 10 minutes, 2 GB)

@@ -413,32 +413,6 @@ func (p *player) upset() {
 	}
 }
 
-// TestRepeatable: the same calls give the same actions.
-func TestRepeatable(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		a := newPlayer(t)
-		b := *a
-		var err error
-		if b.queue, err = New(a.opt); err != nil {
-			t.Fatal(err)
-		}
-		b.c = a.c.Clone()
-		for i := range rapid.IntRange(1, 20).Draw(t, "steps") {
-			a.submit()
-			if err := b.queue.Submit(a.now, a.jobs[fmt.Sprint(i+1)]); err != nil {
-				t.Fatal(err)
-			}
-		}
-		x, y := fmt.Sprint(a.queue.Decide(a.now, a.c)), fmt.Sprint(b.queue.Decide(a.now, b.c))
-		if x != y {
-			t.Errorf("decided\n%s\nthen\n%s", x, y)
-		}
-		if x, y := fmt.Sprint(a.queue.Waiting(a.now, a.c)), fmt.Sprint(b.queue.Waiting(a.now, b.c)); x != y {
-			t.Errorf("explained\n%s\nthen\n%s", x, y)
-		}
-	})
-}
-
 func TestNewRefuses(t *testing.T) {
 	good := Default()
 	_, noOrder := ParseOrder("best") // the error lists all orders
@@ -470,89 +444,5 @@ func TestNewRefuses(t *testing.T) {
 				t.Errorf("got %v, want %q", err, tc.want)
 			}
 		})
-	}
-}
-
-// BenchmarkDecide measures one pass with 1,000 gangs over 10,000 nodes of 8
-// GPUs, half of them busy.
-func BenchmarkDecide(b *testing.B) {
-	var nodes []pal.Node
-	for n := range 10_000 {
-		var us []pal.GPU
-		for i := range 8 {
-			u := pal.GPU{ID: fmt.Sprintf("%d-%d", n, i)}
-			for k := range u.Scores {
-				bin := (n*7 + i*3 + k) % 5
-				u.Scores[k], u.Binned[k] = 0.96+0.02*pal.PMScore(bin), 0.96+0.02*pal.PMScore(bin)
-			}
-			us = append(us, u)
-		}
-		nodes = append(nodes, pal.Node{ID: fmt.Sprint(n), Datacenter: "dc", Groups: []pal.DeviceGroup{{Name: "gpu", GPUs: us}}})
-	}
-	c, err := pal.NewCluster(nodes, pal.TwoTier(1.7))
-	if err != nil {
-		b.Fatal(err)
-	}
-	for u := 0; u < c.NumGPUs(); u += 2 {
-		c.SetTaken(u, true)
-	}
-	for b.Loop() {
-		q, err := New(Default())
-		if err != nil {
-			b.Fatal(err)
-		}
-		for i := range 1000 {
-			id := fmt.Sprint(i)
-			j := Job{ID: id, Gang: pal.SingleGPUs(id, pal.AppClasses()[i%4], 1+i%16)}
-			if err := q.Submit(0, j); err != nil {
-				b.Fatal(err)
-			}
-		}
-		if n := len(q.Decide(0, c)); n == 0 {
-			b.Fatal("nothing decided")
-		}
-	}
-}
-
-// BenchmarkDecideOneName measures the end of a run and the next pass while 5,000 gangs of the run's
-// name wait. The pass predicts and sorts all of these gangs again.
-func BenchmarkDecideOneName(b *testing.B) {
-	c, err := pal.NewCluster(testNodes(16, ""), pal.TwoTier(1.7))
-	if err != nil {
-		b.Fatal(err)
-	}
-	q, err := New(Default())
-	if err != nil {
-		b.Fatal(err)
-	}
-	gangs, places, n := map[string]pal.Gang{}, map[string]pal.Placement{}, 0
-	var running []string
-	now := time.Duration(0)
-	step := func() {
-		for ; n < 5000+len(running); n++ {
-			id := fmt.Sprint(n)
-			gangs[id] = pal.SingleGPUs(id, pal.ClassA, 1+n%2)
-			if err := q.Submit(now, Job{ID: id, Name: "sweep", Gang: gangs[id], Submitted: now, Preemptible: n%3 == 0}); err != nil {
-				b.Fatal(err)
-			}
-		}
-		for _, a := range q.Decide(now, c) {
-			if a.Kind == Start {
-				c.Take(gangs[a.Job], a.Placement)
-				places[a.Job] = a.Placement
-				q.Started(now, a.Job, a.Placement)
-				running = append(running, a.Job)
-			}
-		}
-		now += time.Duration(1+n%7) * time.Minute
-		c.Release(gangs[running[0]], places[running[0]])
-		q.Finished(now, running[0])
-		running = running[1:]
-	}
-	for range 100 {
-		step()
-	}
-	for b.Loop() {
-		step()
 	}
 }
