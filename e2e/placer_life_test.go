@@ -7,8 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -26,7 +24,6 @@ func TestPlacerLife(t *testing.T) {
 		{"priority preempts", preempting, testPreempt},
 		{"history", "", testHistory},
 		{"fails by a GPU's fault", "", testGPUFailure},
-		{"node drained", "", testDrained},
 	})
 }
 
@@ -36,7 +33,6 @@ func TestPlacerServices(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, placerScores, cluster.Options{})
 	b.tell([]scene{
-		{"service", "", testService},
 		{"canary promoted by hand", "", testCanaryByHand},
 	})
 }
@@ -97,54 +93,6 @@ func (b *bed) gate(id string) string {
 		return "the gate is on"
 	}
 	return ""
-}
-
-// A service can be scaled, updated and reverted with Nomad's commands, without
-// help from the placer.
-func testService(t *testing.T, b *bed) {
-	j := gang("web", 2, 1)
-	j.kind = "service"
-	j.groups[0].extra = "update {\n max_parallel = 1\n min_healthy_time = \"100ms\"\n healthy_deadline = \"30s\"\n progress_deadline = \"1m\"\n}\n"
-	got := b.runs(j, 2)
-	b.untilExplained("web", got)
-	before := b.members("web")
-	b.untilDeployed("web")
-	// Scaled up, it needs more than the nodes that the placer chose.
-	if _, _, err := b.API().Jobs().Scale("web", "workers", new(6), "", false, nil, nil); err != nil {
-		t.Fatal(err)
-	}
-	b.untilGPUs("web", 6)
-	b.untilDeployed("web")
-	for _, m := range before {
-		if !slices.ContainsFunc(b.members("web"), func(n member) bool { return n.ID == m.ID }) {
-			t.Errorf("scaling restarted allocation %s", m.ID)
-		}
-	}
-	if _, _, err := b.API().Jobs().Scale("web", "workers", new(1), "", false, nil, nil); err != nil {
-		t.Fatal(err)
-	}
-	b.untilGPUs("web", 1)
-	b.untilDeployed("web")
-	// An update with the gate is rolled out and stays pinned.
-	j.groups[0].count, j.seconds = 1, 4000
-	b.run(j.hcl())
-	b.until("the new version runs", func() string {
-		if c := b.gate("web"); c != "" {
-			return c
-		}
-		for _, m := range b.members("web") {
-			a, _, err := b.API().Allocations().Info(m.ID, nil)
-			if err != nil {
-				return err.Error()
-			}
-			if args := a.Job.TaskGroups[0].Tasks[0].Config["args"]; !strings.Contains(fmt.Sprint(args), "4000") {
-				return fmt.Sprintf("the service runs with %v", args)
-			}
-		}
-		return ""
-	})
-	b.untilGPUs("web", 1)
-	b.purge("web")
 }
 
 // untilDeployed waits until the job's last deployment has succeeded.

@@ -23,37 +23,8 @@ func TestPlacerOthers(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, [][]float64{placerScores[0], placerScores[1]}, cluster.Options{})
 	b.startAgent("nomad-pal")
-	b.scene("Sweep", func(t *testing.T, b *bed) {
-		onlyLong(t)
-		testSweep(t, b)
-	})
 	b.scene("ForgedPins", testForgedPins)
 	b.scene("Reinstalled", testReinstalled)
-}
-
-// A sweep of 30 one-GPU jobs with a typing error takes no GPU from the next job.
-func testSweep(t *testing.T, b *bed) {
-	name := func(i int) string { return fmt.Sprintf("sweep-%d", i) }
-	for i := range 30 {
-		j := gang(name(i), 1, 1)
-		j.script = "exit 1"
-		j.groups[0].extra = "restart {\n attempts = 0\n mode = \"fail\"\n }\n reschedule {\n attempts = 0\n unlimited = false\n }"
-		b.run(j.hcl())
-	}
-	b.until("most have failed", func() string {
-		out, _ := b.pal("events", "-failures", "-json")
-		if n := strings.Count(out, `"kind":"allocation"`); n < 30 {
-			return fmt.Sprintf("%d failures are known", n)
-		}
-		return ""
-	})
-	b.says("quarantine", "No GPU is in quarantine")
-	for i := range 30 {
-		b.purge(name(i))
-	}
-	b.run(gang("after-the-sweep", 2, 4).hcl())
-	b.untilGPUs("after-the-sweep", 8)
-	b.purge("after-the-sweep")
 }
 
 // A job with forged pins names all GPUs, requests one and cannot start. It is
