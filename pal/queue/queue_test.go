@@ -210,6 +210,8 @@ func (w *world) submit(s string) error {
 			j.Least, j.RestartCost = n, time.Minute
 		case "endless":
 			j.Endless = true
+		case "together": // one member with all GPUs
+			j.Gang.MemberSets = []pal.MemberSet{{Members: 1, GPUs: gpus}}
 		case "mig":
 			j.Migratable, j.RestartCost = true, time.Minute
 		default:

@@ -254,20 +254,3 @@ func TestEndlessRunKeepsOutOfWindows(t *testing.T) {
 		t.Errorf("a run that starts at %v and fits nowhere ends at %v", now, end)
 	}
 }
-
-// TestBesideWindowsNoOutlier: a gang waits for the end of a window instead of using an outlier.
-func TestBesideWindowsNoOutlier(t *testing.T) {
-	q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, OutlierThreshold: 1.5})
-	c, err := pal.NewCluster(testNodes(1, "0"), pal.TwoTier(1.7))
-	if err != nil {
-		t.Fatal(err)
-	}
-	q.SetWindows([]Window{{Name: "kernel", To: time.Hour, GPUs: []int{2, 3}}})
-	g := pal.SingleGPUs("j", pal.ClassA, 2)
-	if err := q.Submit(0, Job{ID: "j", Gang: g}); err != nil {
-		t.Fatal(err)
-	}
-	if got := q.Decide(0, c); len(got) > 0 {
-		t.Errorf("decided %v, want a wait", got)
-	}
-}
