@@ -117,6 +117,8 @@ func (w *world) open(t *testing.T, d *datadriven.TestData) error {
 			if len(a.Vals) == 1 {
 				o.Backfill = Backfill(a.Vals[0])
 			}
+		case "starts":
+			d.ScanArgs(t, "starts", &o.Starts)
 		case "preempt":
 			o.Preempt = true
 		case "migrate":
