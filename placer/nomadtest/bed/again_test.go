@@ -86,7 +86,7 @@ func TestStoppedAndStartedGoesToTheEnd(t *testing.T) {
 	})
 }
 
-// The same for a requeued gang that is scaled up while it waits, as for one that waits for the
+// A requeued gang that is scaled up while it waits goes behind the others, as one that waits for the
 // first time.
 func TestScaledUpWhileItWaitsAgain(t *testing.T) {
 	Run(t, Options{Seed: 1, Placer: fifo}, func(w *World) {
@@ -100,52 +100,6 @@ func TestScaledUpWhileItWaitsAgain(t *testing.T) {
 		w.RunFor(time.Minute)
 		if at := w.position("a"); at != 2 {
 			t.Errorf("after scaling up, its position is %d, want 2", at)
-		}
-	})
-}
-
-// A gang runs. Its author stops it, and starts it again when other gangs have its GPUs. It runs
-// nowhere, is requeued, and goes behind those that wait.
-func TestStoppedWhileItRanGoesToTheEnd(t *testing.T) {
-	Run(t, Options{Seed: 1, Placer: fifo}, func(w *World) {
-		w.AddNodes(1, 2)
-		w.StartPlacer()
-		w.Submit(Gang{Name: "a", Members: 2, Runs: 2 * time.Hour})
-		w.ExpectRunning("a", time.Minute)
-		w.Submit(Gang{Name: "full", Members: 2, Runs: 9 * time.Hour})
-		w.Submit(Gang{Name: "b", Members: 2, Runs: time.Hour})
-		w.startStopped("a")
-		w.Expect("it waits", 10*time.Minute, func() bool { return w.explained("a").State == palapi.Waiting })
-		w.RunFor(time.Minute)
-		if at := w.position("a"); at != 2 {
-			t.Errorf("its position is %d, want 2", at)
-		}
-	})
-}
-
-// An elastic gang waits for a larger size and meanwhile loses a member that it needs. It does not
-// keep running without that member.
-func TestElasticGangWaitsForMoreAndLosesAMember(t *testing.T) {
-	Run(t, Options{Seed: 1, Unchecked: true}, func(w *World) {
-		w.AddNodes(1, 4)
-		w.StartPlacer()
-		w.Submit(Gang{Name: "a", Members: 2, Meta: map[string]string{}, Change: func(j *api.Job) {
-			runsScript(j.TaskGroups[0], "[ $NOMAD_ALLOC_INDEX = 0 ] && sleep 3600 && exit 1; sleep infinity")
-			elastic(2, 2)(j)
-		}})
-		w.ExpectRunning("a", time.Minute)
-		w.Submit(Gang{Name: "other", Members: 2, Runs: 100 * time.Hour})
-		w.ExpectRunning("other", time.Minute)
-		if err := w.Edit(Key("a"), func(j *api.Job) {
-			j.TaskGroups[0].Count = new(3)
-			elastic(3, 3)(j)
-		}); err != nil {
-			t.Fatal(err)
-		}
-		w.RunFor(90 * time.Minute)
-		if n := len(w.Members(Key("a"))); n == 1 {
-			e := w.explained("a")
-			t.Errorf("%d members: %s: %s\n%s", n, e.State, e.Reason.String(), w.Describe())
 		}
 	})
 }

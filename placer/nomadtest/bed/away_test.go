@@ -30,30 +30,6 @@ func (w *World) unknown(name string, members int) bool {
 	return n == members
 }
 
-// A gang's node is disconnected and comes back in time. Its members keep running, and the placer
-// leaves the gang alone.
-func TestAwayAndBack(t *testing.T) {
-	for _, service := range []bool{false, true} {
-		Run(t, Options{Seed: 1}, func(w *World) {
-			w.AddNodes(3, 2)
-			w.StartPlacer()
-			w.Submit(Gang{Name: "a", Members: 2, GPUs: 2, Service: service, Reschedules: 3, Change: mayBeAway(time.Hour)})
-			w.ExpectRunning("a", 5*time.Second)
-			w.RunFor(time.Minute)
-			had, version := w.GPUs(Key("a")), *w.Nomad.Job(Key("a")).Version
-			w.Nomad.CutNode(w.Members(Key("a"))[0].Node)
-			w.Expect("a member is unknown", 10*time.Second, func() bool { return w.unknown("a", 1) })
-			w.RunFor(10 * time.Minute)
-			w.Nomad.RecoverNode(w.Members(Key("a"))[0].Node)
-			w.ExpectRunning("a", 10*time.Second)
-			w.RunFor(time.Minute)
-			if got := w.GPUs(Key("a")); !slices.Equal(got, had) || *w.Nomad.Job(Key("a")).Version != version {
-				t.Errorf("it had %v, and has %v:\n%s", had, got, w.Describe())
-			}
-		})
-	}
-}
-
 // The node does not come back in time. The whole gang starts again elsewhere, and members that
 // still run on the old node are ended when it is back.
 func TestAwayTooLong(t *testing.T) {
@@ -131,25 +107,6 @@ func TestFailsWhileAway(t *testing.T) {
 		if n := len(w.Nomad.Members(Key("a"))); n != 7 { // two members and one replacement, then two tries
 			t.Errorf("%d members:\n%s", n, w.Describe())
 		}
-	})
-}
-
-// A gang finishes while some of its members are on disconnected nodes.
-func TestFinishesWhileAway(t *testing.T) {
-	Run(t, Options{Seed: 1}, func(w *World) {
-		w.AddNodes(2, 2)
-		w.StartPlacer()
-		w.Submit(Gang{Name: "a", Members: 2, GPUs: 2, Runs: 2 * time.Minute, Change: mayBeAway(time.Hour)})
-		w.ExpectRunning("a", 5*time.Second)
-		node := w.Members(Key("a"))[0].Node
-		w.Nomad.CutNode(node)
-		w.RunFor(5 * time.Minute)
-		if !w.unknown("a", 1) {
-			t.Error(w.Describe())
-		}
-		w.Nomad.RecoverNode(node)
-		w.ExpectFinished("a", time.Minute)
-		w.RunFor(10 * time.Minute)
 	})
 }
 

@@ -12,28 +12,6 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// A gang with pins to a class waits for its larger size, and meanwhile one of its members fails.
-// Soon it is complete again, or it waits and its GPUs are free.
-func TestClassGangWaitsForMoreAndLosesAMember(t *testing.T) {
-	Run(t, Options{Seed: 1}, func(w *World) {
-		w.AddNodes(1, 4)
-		w.StartPlacer()
-		w.Submit(Gang{Name: "a", Members: 2, Meta: map[string]string{"pal_pin": "class"}, Change: func(j *api.Job) {
-			runsScript(j.TaskGroups[0], "[ $NOMAD_ALLOC_INDEX = 0 ] && sleep 3600 && exit 1; sleep infinity")
-		}})
-		w.ExpectRunning("a", time.Minute)
-		w.Submit(Gang{Name: "other", Members: 2, Runs: 100 * time.Hour})
-		w.ExpectRunning("other", time.Minute)
-		if err := w.Edit(Key("a"), func(j *api.Job) { j.TaskGroups[0].Count = new(3) }); err != nil {
-			t.Fatal(err)
-		}
-		w.RunFor(2 * time.Hour)
-		if n := len(w.Members(Key("a"))); n == 1 {
-			t.Errorf("%d members:\n%s", n, w.Describe())
-		}
-	})
-}
-
 // submitChild makes the servers create a child whose template no longer exists.
 func (w *World) submitChild(g Gang) {
 	w.T.Helper()
@@ -104,21 +82,6 @@ func TestChildAfterChild(t *testing.T) {
 		w.RunFor(15 * time.Minute)
 		w.submitChild(child("sweep", 2, Gang{Members: 1, Runs: 10 * time.Minute}))
 		w.ExpectFinished("sweep/dispatch-1", 25*time.Minute)
-	})
-}
-
-// Children whose template no longer exists start one after the other, as there is room.
-func TestChildrenWaitForEachOther(t *testing.T) {
-	Run(t, Options{Seed: 1}, func(w *World) {
-		w.AddNodes(1, 2)
-		w.StartPlacerOfChildren()
-		for n := range 4 {
-			w.submitChild(child("sweep", n, Gang{Members: 2, Runs: 10 * time.Minute}))
-		}
-		w.RunFor(time.Minute)
-		for n := range 4 {
-			w.ExpectFinished(fmt.Sprintf("sweep/dispatch-%d", n), time.Hour)
-		}
 	})
 }
 

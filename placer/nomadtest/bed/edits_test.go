@@ -19,34 +19,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// A gang is resized while it runs, is preempted, and starts again: with the size that its author
-// requested last.
-func TestResizedThenPreempted(t *testing.T) {
-	for name, members := range map[string][2]int{"larger": {1, 3}} {
-		t.Run(name, func(t *testing.T) {
-			Run(t, Options{Seed: 1}, func(w *World) {
-				w.AddNodes(2, 2)
-				w.StartPlacer()
-				w.Submit(Gang{Name: "a", Members: members[0], GPUs: 1, Runs: time.Hour, Priority: 20, Meta: map[string]string{"pal_preempt": "true"}})
-				w.ExpectRunning("a", 10*time.Second)
-				if err := w.Edit(Key("a"), func(job *api.Job) { job.TaskGroups[0].Count = new(members[1]) }); err != nil {
-					t.Fatal(err)
-				}
-				w.Expect("the new size", 30*time.Second, func() bool { return len(w.GPUs(Key("a"))) == members[1] })
-				w.RunFor(20 * time.Minute)
-				w.Submit(Gang{Name: "urgent", Members: 2, GPUs: 2, Runs: time.Minute, Priority: 90})
-				w.ExpectRunning("urgent", 30*time.Minute)
-				w.ExpectGone("a", time.Second)
-				w.ExpectFinished("urgent", 10*time.Minute)
-				w.ExpectRunning("a", 10*time.Minute)
-				if n := len(w.GPUs(Key("a"))); n != members[1] {
-					t.Errorf("it runs on %d GPUs, its author requests %d", n, members[1])
-				}
-			})
-		})
-	}
-}
-
 // A gang becomes smaller or larger while it runs. No two members get the same GPU, and no member
 // starts on a GPU that another still uses, because a new member does not wait for an old one.
 func TestResizedMembersShareNoGPU(t *testing.T) {
@@ -158,61 +130,6 @@ func TestForbiddenWhereItRuns(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A gang keeps running until its new size fits, and loses a member meanwhile. It does not stay
-// incomplete: it waits with its new size, and other gangs get its GPUs.
-func TestResizedAndNotWhole(t *testing.T) {
-	Run(t, Options{Seed: 1}, func(w *World) {
-		w.AddNodes(2, 2)
-		w.StartPlacer()
-		w.Submit(Gang{Name: "a", Members: 2, GPUs: 1, Runs: time.Hour})
-		w.ExpectRunning("a", 10*time.Second)
-		w.Submit(Gang{Name: "b", Members: 2, GPUs: 1, Runs: 10 * time.Minute})
-		w.ExpectRunning("b", 10*time.Second)
-		if err := w.Edit(Key("a"), func(job *api.Job) { job.TaskGroups[0].Count = new(4) }); err != nil {
-			w.T.Fatal(err)
-		}
-		w.RunFor(20 * time.Second)
-		w.Submit(Gang{Name: "next", Members: 2, GPUs: 1, Runs: time.Minute})
-		if _, err := w.Author.Allocations().Stop(&api.Allocation{ID: w.Members(Key("a"))[0].ID}, nil); err != nil {
-			w.T.Fatal(err)
-		}
-		w.ExpectRunning("next", 2*time.Minute)
-		w.Expect("all four run", 20*time.Minute, func() bool { return len(w.GPUs(Key("a"))) == 4 && w.Running(Key("a")) })
-	})
-}
-
-// A batch gang with pins to a class does not stay incomplete if members are lost and there is no
-// room for them. But it keeps running if only members that it did not have before lack room.
-func TestClassGangIsWholeOrWaits(t *testing.T) {
-	class := map[string]string{"pal_pin": "class"}
-	Run(t, Options{Seed: 1}, func(w *World) {
-		w.AddNodes(2, 2)
-		w.StartPlacer()
-		w.Submit(Gang{Name: "a", Members: 4, GPUs: 1, Runs: time.Hour, Meta: class})
-		w.ExpectRunning("a", 10*time.Second)
-		w.Nomad.CrashNode(w.Members(Key("a"))[0].Node)
-		w.RunFor(time.Minute)
-		w.Submit(Gang{Name: "next", Members: 2, GPUs: 1, Runs: time.Minute})
-		w.ExpectRunning("next", 5*time.Minute)
-	})
-	Run(t, Options{Seed: 1}, func(w *World) {
-		w.AddNodes(1, 2)
-		w.StartPlacer()
-		w.Submit(Gang{Name: "a", Members: 2, GPUs: 1, Runs: time.Hour, Meta: class})
-		w.ExpectRunning("a", 10*time.Second)
-		scaled := w.Nomad.Job(Key("a"))
-		scaled.TaskGroups[0].Count = new(3)
-		if err := w.Register(scaled); err != nil {
-			w.T.Fatal(err)
-		}
-		for range 60 {
-			if w.RunFor(time.Second); len(w.Members(Key("a"))) != 2 {
-				w.T.Fatalf("it does not keep running:\n%s", w.Describe())
-			}
-		}
-	})
 }
 
 // A gang is changed after one of its members has finished. No member starts on a GPU that another

@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hashicorp/nomad/api"
-
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
 
@@ -119,39 +117,4 @@ func TestElasticGangShrinksOnce(t *testing.T) {
 			}
 		})
 	}
-}
-
-// An author narrows the range of a running elastic gang, which removes members. The others keep
-// running.
-func TestElasticGangIsNarrowed(t *testing.T) {
-	Run(t, Options{Seed: 1}, func(w *World) {
-		w.AddNodes(2, 2)
-		w.StartPlacer()
-		w.Submit(stretch("a", 10*time.Hour))
-		all := w.expectMembers("a", 4)
-		w.RunFor(5 * time.Minute)
-		most := func(n int64) {
-			if err := w.Edit(Key("a"), func(j *api.Job) { j.TaskGroups[0].Scaling.Max = &n }); err != nil {
-				t.Fatal(err)
-			}
-		}
-		most(2)
-		w.RunFor(time.Minute)
-		left := w.expectMembers("a", 2)
-		for _, id := range left {
-			if !slices.Contains(all, id) {
-				t.Errorf("member %s was restarted; there were %v", id, all)
-			}
-		}
-		w.RunFor(time.Hour)
-		if now := ids(w.Members(Key("a"))); !slices.Equal(now, left) {
-			t.Errorf("later its members are %v, were %v", now, left)
-		}
-		most(4)
-		for _, id := range left {
-			if now := w.expectMembers("a", 4); !slices.Contains(now, id) {
-				t.Errorf("member %s did not keep running while the gang grew: %v", id, now)
-			}
-		}
-	})
 }

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -28,10 +27,14 @@ func on(n int) func(*api.Job) {
 }
 
 // apart starts a gang that runs on two nodes, because half of each was busy. It would run better on
-// one node once a half is free.
-func apart(w *World) {
+// one node once a half is free. start starts the placer; nil: StartPlacer.
+func apart(w *World, start func()) {
 	w.AddNodes(2, 2)
-	w.StartPlacer()
+	if start == nil {
+		w.StartPlacer()
+	} else {
+		start()
+	}
 	for n := range 2 {
 		w.Submit(Gang{Name: fmt.Sprint("busy-", n), GPUs: 1, Runs: time.Duration(1+60*n) * time.Minute, Meta: map[string]string{"pal_duration": "10h"}, Change: on(n)})
 		w.ExpectRunning(fmt.Sprint("busy-", n), 5*time.Second)
@@ -59,7 +62,7 @@ func moving(c *model.Config) { c.Queue.Migrate = true }
 // A gang that runs apart is moved to one node when there is room, and only once.
 func TestMovesAGang(t *testing.T) {
 	Run(t, Options{Seed: 1, Placer: moving}, func(w *World) {
-		apart(w)
+		apart(w, nil)
 		w.Expect("it runs on one node", 4*time.Minute, func() bool { return w.Running(Key("a")) && len(w.nodesOf("a")) == 1 })
 		version := *w.Nomad.Job(Key("a")).Version
 		w.RunFor(10 * time.Minute)
@@ -104,7 +107,7 @@ func TestMovesThatGoWrong(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			Run(t, Options{Seed: 1, Placer: moving}, func(w *World) {
-				apart(w)
+				apart(w, nil)
 				wrong(w)
 				w.RunFor(5 * time.Minute)
 				w.ExpectFinished("a", 2*time.Hour)
@@ -148,85 +151,9 @@ func (w *World) explained(name string) *palapi.Explanation {
 	return e
 }
 
-// If moves are switched off, a gang stays on its GPUs.
-func TestMovesOff(t *testing.T) {
-	Run(t, Options{Seed: 1, Placer: func(c *model.Config) { c.Queue.Migrate = false }}, func(w *World) {
-		apart(w)
-		w.RunFor(2 * time.Minute) // so that it is not stopped right after its start
-		if got := w.nodesOf("a"); len(got) != 2 {
-			t.Errorf("it was moved to %v", got)
-		}
-	})
-}
-
-// canaried returns a service that updates with a canary.
-func canaried() Gang {
-	return Gang{Name: "s", GPUs: 1, Service: true, Change: func(j *api.Job) {
-		j.TaskGroups[0].Update = &api.UpdateStrategy{Canary: new(1), AutoPromote: new(true), MinHealthyTime: new(time.Second), MaxParallel: new(1)}
-	}}
-}
-
 func (w *World) update(name string) {
 	w.T.Helper()
 	if err := w.Edit(Key(name), func(j *api.Job) { j.TaskGroups[0].Tasks[0].Env = map[string]string{"VERSION": "2"} }); err != nil {
 		w.T.Fatal(err)
 	}
-}
-
-// The canary of a service runs beside the old version, on another node if its own is full. If all
-// nodes are full, it waits, and explain says for what.
-func TestCanaries(t *testing.T) {
-	Run(t, Options{Seed: 1}, func(w *World) {
-		w.AddNodes(1, 1)
-		w.StartPlacer()
-		w.Submit(canaried())
-		w.ExpectRunning("s", 5*time.Second)
-		old := w.Members(Key("s"))[0].ID
-		w.update("s")
-		w.RunFor(30 * time.Second)
-		if e := w.explained("s"); e.State != palapi.Running || !strings.Contains(e.Reason.String(), `Nomad has no room for group "workers"`) {
-			t.Errorf("explain says: %s: %s", e.State, e.Reason.String())
-		}
-		w.AddNodes(1, 1)
-		w.Expect("the canary runs", time.Minute, func() bool {
-			return slices.ContainsFunc(w.Members(Key("s")), func(m nomadtest.Member) bool { return m.ID != old && m.Client == "running" })
-		})
-	})
-}
-
-// A service whose node is lost moves elsewhere. If there is no room, it waits.
-func TestServiceLosesItsNode(t *testing.T) {
-	for _, meta := range []map[string]string{nil, {"pal_locality": "node"}} {
-		Run(t, Options{Seed: 1}, func(w *World) {
-			w.AddNodes(2, 2)
-			w.StartPlacer()
-			w.Submit(Gang{Name: "busy", Members: 2, Runs: 2 * time.Minute, Change: on(1)})
-			w.ExpectRunning("busy", 5*time.Second)
-			w.Submit(Gang{Name: "s", Members: 2, GPUs: 1, Service: true, Reschedules: 5, Meta: meta})
-			w.ExpectRunning("s", 5*time.Second)
-			w.Nomad.CrashNode(w.Members(Key("s"))[0].Node)
-			w.ExpectFinished("busy", 3*time.Minute)
-			w.ExpectRunning("s", 2*time.Minute)
-		})
-	}
-}
-
-// A service is scaled up while Nomad has room elsewhere: its new members run there, and no placer is
-// needed.
-func TestServiceIsScaledWithoutPlacer(t *testing.T) {
-	Run(t, Options{Seed: 1}, func(w *World) {
-		w.AddNodes(2, 1)
-		p := w.StartPlacer()
-		w.Submit(Gang{Name: "s", Members: 2, GPUs: 1, Service: true, Reschedules: 5})
-		w.ExpectRunning("s", 5*time.Second)
-		w.AddNodes(1, 1)
-		p.Kill()
-		w.scale("s", 3)
-		w.Expect("three members run", time.Minute, func() bool { return len(w.Members(Key("s"))) == 3 })
-		w.StartPlacer()
-		w.RunFor(10 * time.Minute)
-		if n, as := len(w.Members(Key("s"))), Carries(w.Nomad.Job(Key("s"))); n != 3 || as != "pinned" {
-			t.Errorf("%d members, %s", n, as)
-		}
-	})
 }

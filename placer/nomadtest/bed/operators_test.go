@@ -60,27 +60,6 @@ func TestRestartedThenPreempted(t *testing.T) {
 	})
 }
 
-// The same, but its node is drained.
-func TestRestartedThenDrained(t *testing.T) {
-	Run(t, Options{Seed: 1}, func(w *World) {
-		w.AddNodes(2, 2)
-		w.StartPlacer()
-		w.Submit(Gang{Name: "a", Members: 2, Runs: 5 * time.Hour, Change: checkpoints})
-		w.ExpectRunning("a", 10*time.Second)
-		w.RunFor(10 * time.Minute)
-		w.restart("a")
-		w.RunFor(10 * time.Minute)
-		for n := range 2 {
-			w.Nomad.Drain(NodeID(n))
-		}
-		w.ExpectGone("a", time.Minute)
-		for n := range 2 {
-			w.Nomad.SetEligible(NodeID(n), true)
-		}
-		w.ExpectRunning("a", 5*time.Minute)
-	})
-}
-
 // scale does nomad job scale: it changes only the count of the job as it is now.
 func (w *World) scale(name string, count int) {
 	w.T.Helper()
@@ -146,62 +125,6 @@ func TestScaledToNothing(t *testing.T) {
 			}
 		}
 	}
-}
-
-// A gang is scaled down, other gangs get the free GPUs, and it is scaled up again. It keeps running
-// until all of it fits, like any gang that is scaled up.
-func TestScaledDownAndUp(t *testing.T) {
-	Run(t, Options{Seed: 1}, func(w *World) {
-		w.AddNodes(1, 4)
-		w.StartPlacer()
-		w.Submit(Gang{Name: "a", Members: 4, Runs: 5 * time.Hour})
-		w.ExpectRunning("a", 10*time.Second)
-		w.scale("a", 2)
-		w.RunFor(time.Minute)
-		w.Submit(Gang{Name: "b", Members: 2, Runs: time.Hour})
-		w.ExpectRunning("b", time.Minute)
-		was := w.Members(Key("a"))
-		w.scale("a", 4)
-		for range 300 {
-			w.RunFor(time.Second)
-			if is := w.Members(Key("a")); len(is) != 2 || is[0].ID != was[0].ID || is[1].ID != was[1].ID {
-				w.T.Fatalf("it does not keep running:\n%s", w.Describe())
-			}
-		}
-	})
-}
-
-// A gang is given up because of a bad edit. Its author reverts to the version that ran (nomad job
-// revert), and it runs. Then its nodes are drained. The current version was not given up, so it
-// starts again.
-func TestGivenUpRevertedThenDrained(t *testing.T) {
-	Run(t, Options{Seed: 1}, func(w *World) {
-		w.AddNodes(2, 2)
-		w.StartPlacer()
-		w.Submit(Gang{Name: "a", Members: 2, Runs: 100 * time.Hour})
-		w.ExpectRunning("a", 10*time.Second)
-		good := copyOf(w.Nomad.Job(Key("a")))
-		if err := w.Edit(Key("a"), func(j *api.Job) { runsScript(j.TaskGroups[0], "sleep 10; exit 1") }); err != nil {
-			t.Fatal(err)
-		}
-		w.Expect("given up", 20*time.Minute, func() bool { return w.explained("a").State == palapi.Failed })
-		if err := w.Register(good); err != nil {
-			t.Fatal(err)
-		}
-		w.ExpectRunning("a", time.Minute)
-		w.RunFor(2 * time.Hour)
-		for n := range 2 {
-			w.Nomad.Drain(NodeID(n))
-		}
-		w.ExpectGone("a", time.Minute)
-		for n := range 2 {
-			w.Nomad.SetEligible(NodeID(n), true)
-		}
-		w.Until(10*time.Minute, func() bool { return w.Running(Key("a")) })
-		if e := w.explained("a"); e.State != palapi.Running {
-			t.Errorf("%s: %s", e.State, e.Reason.String())
-		}
-	})
 }
 
 // A gang has finished, and its author stops it twice, to tidy up. A job that waits for it starts.

@@ -60,41 +60,13 @@ func TestRecordGoesWithItsJob(t *testing.T) {
 	})
 }
 
-// A placer is killed after it has started a gang and before it has recorded that. The next placer
-// reads from Nomad which GPUs the gang has, and since when it had waited.
-func TestKilledBeforeItRecordedAStart(t *testing.T) {
-	Run(t, Options{Seed: 1}, func(w *World) {
-		w.AddNodes(1, 2)
-		first := w.StartPlacer()
-		w.Submit(Gang{Name: "full", Members: 1, GPUs: 2, Runs: time.Hour})
-		w.ExpectRunning("full", 5*time.Second)
-		submitted := time.Now()
-		w.Submit(Gang{Name: "a", Members: 1, GPUs: 2, Runs: time.Hour})
-		w.RunFor(10 * time.Minute)
-		if err := w.Stop(Key("full")); err != nil {
-			t.Fatal(err)
-		}
-		w.killAtStart(first, "a")
-		w.StartPlacer()
-		w.RunFor(time.Minute)
-		r := w.decision("a")
-		if !slices.Equal(chosen(r), w.GPUs(Key("a"))) {
-			t.Errorf("recorded are %v, it has %v", chosen(r), w.GPUs(Key("a")))
-		}
-		if d := r.Submitted.Sub(submitted); d < 0 || d > 5*time.Second {
-			t.Errorf("the recorded submission is %v late", d)
-		}
-		if r.Waited < 10*time.Minute || r.Waited > 11*time.Minute {
-			t.Errorf("it waited %v", r.Waited)
-		}
-	})
-}
-
-// The same for a gang that was stopped for another gang before and starts on other GPUs, with each
-// kind of pins. Its earlier run time still counts, but the reason for its earlier GPUs does not.
+// A gang was stopped for another gang before and starts on other GPUs, with each kind of pins. The
+// placer is killed after it has started the gang and before it has recorded that. The next placer
+// reads from Nomad which GPUs the gang has. Its earlier run time still counts, but the reason for its
+// earlier GPUs does not.
 // This also holds if the clock of Nomad's servers is three minutes behind the placer's, or ahead,
 // and if the author edits the job before the next placer starts.
-func TestKilledBeforeItRecordedASecondStart(t *testing.T) {
+func TestKilledBeforeItRecordedAStart(t *testing.T) {
 	for _, step := range []time.Duration{0, -3 * time.Minute, 3 * time.Minute} {
 		for _, pin := range []string{"gpu", "class", "prefer"} {
 			for _, edit := range []bool{false, true} {
@@ -237,35 +209,6 @@ func TestRecordOfARevertedGang(t *testing.T) {
 	})
 }
 
-// An elastic gang was reduced to one member, and Nomad has replaced that member since. A new placer
-// trusts the gang's record.
-func TestRecordOfAnElasticGangPlacedAnew(t *testing.T) {
-	Run(t, Options{Seed: 1}, func(w *World) {
-		w.AddNodes(2, 2)
-		first := w.StartPlacer()
-		w.Submit(Gang{Name: "a", Members: 2, GPUs: 1, Runs: 100 * time.Hour, Change: elastic(1, 4), Meta: map[string]string{"pal_duration": "10h"}})
-		w.expectMembers("a", 4)
-		w.RunFor(time.Hour)
-		w.Submit(Gang{Name: "b", Members: 3, GPUs: 1, Runs: 50 * time.Hour, Meta: map[string]string{"pal_duration": "1m"}})
-		w.expectMembers("a", 1)
-		w.RunFor(10 * time.Minute)
-		before := w.decision("a")
-		if _, err := w.Author.Allocations().Stop(&api.Allocation{ID: w.Members(Key("a"))[0].ID}, nil); err != nil {
-			t.Fatal(err)
-		}
-		w.RunFor(10 * time.Minute)
-		w.expectMembers("a", 1)
-		w.RunFor(10 * time.Minute)
-		first.Kill()
-		w.StartPlacer()
-		w.RunFor(10 * time.Minute)
-		r := w.decision("a")
-		if !r.Decided.Equal(before.Decided) || r.Note != before.Note {
-			t.Errorf("decided %v, %q; was %v, %q", r.Decided, r.Note, before.Decided, before.Note)
-		}
-	})
-}
-
 // failNext makes the next matching request fail, and returns a function that reports whether it
 // has.
 func (w *World) failNext(f nomadtest.Fault, which func(nomadtest.Request) bool) (tried func() bool) {
@@ -330,28 +273,6 @@ func TestKilledBeforeItRecordedASize(t *testing.T) {
 	}
 }
 
-// A placer is killed after it has recorded that a gang failed through its own fault, and before it
-// has stopped the remaining members. The next placer counts that failure once.
-func TestKilledAsItCountedAFailure(t *testing.T) {
-	Run(t, Options{Seed: 1, Unchecked: true, Placer: func(c *model.Config) { c.Retries = 2 }}, func(w *World) {
-		w.AddNodes(2, 2)
-		first := w.StartPlacer()
-		w.RunFor(time.Second)
-		w.Submit(Gang{Name: "a", Members: 2, GPUs: 1, Runs: 2 * time.Minute, Exit: 1, OneExit: true})
-		w.ExpectRunning("a", 10*time.Second)
-		w.Nomad.Fail("placer-1", "PUT /v1/jobs", nomadtest.Lost, -1) // the remaining members are not stopped
-		if !w.until(time.Hour, time.Second, func() bool { return w.decision("a").UserFailures == 1 }) {
-			t.Fatalf("its failure is not counted:\n%s", w.Describe())
-		}
-		first.Kill()
-		w.StartPlacer()
-		w.RunFor(30 * time.Second)
-		if n := w.decision("a").UserFailures; n != 1 {
-			t.Errorf("one failure counts as %d", n)
-		}
-	})
-}
-
 // The members of a gang all end together: their node goes down, or they fail. The time of that run
 // is no time of waiting, although no member is left when the placer sees the loss.
 func TestRunOfLostGangIsNoWait(t *testing.T) {
@@ -405,72 +326,44 @@ func (w *World) countsOnce(was string, ran time.Duration) {
 	}
 }
 
-// The answer to the write of a failure's record is lost. The failure counts once.
-func TestFailureCountsOnceUnanswered(t *testing.T) {
-	for n, f := range []nomadtest.Fault{nomadtest.Broken, nomadtest.Unanswered, nomadtest.DoneButFailed, nomadtest.Lost, nomadtest.LateWrite, nomadtest.SlowWrite} {
-		for i, kill := range []time.Duration{0, 500 * time.Millisecond, 35 * time.Second} {
-			if long.Skips(n, i, 3) {
-				continue
-			}
-			t.Run(fmt.Sprint(f, kill), func(t *testing.T) {
-				Run(t, Options{Seed: 1, Unchecked: true, Placer: func(c *model.Config) { c.Retries = 2 }}, func(w *World) {
-					w.AddNodes(2, 2)
-					first := w.StartPlacer()
-					w.RunFor(time.Second)
-					w.Submit(Gang{Name: "a", Members: 2, GPUs: 1, Runs: 20 * time.Minute, Exit: 1, OneExit: true})
-					w.ExpectRunning("a", 10*time.Second)
-					w.RunFor(19 * time.Minute) // from here on, each moment matters
-					was := w.Members(Key("a"))[0].ID
-					tried := w.failNext(f, func(r nomadtest.Request) bool {
-						return r.Write() && strings.HasPrefix(r.Path, "/v1/var") && strings.Contains(r.Path, "decision")
-					})
-					if !w.until(time.Hour, 100*time.Millisecond, tried) {
-						t.Fatal("not counted")
-					}
-					if kill > 0 {
-						w.RunFor(kill)
-						first.Kill()
-						w.StartPlacer()
-					}
-					w.countsOnce(was, 0)
-				})
-			})
-		}
+// A gang fails through its own fault. The write of the failure's record, or the registration of the
+// gate, fails in each way, and the placer is killed some time later. The failure counts once, with
+// the gang's run time, and so do the next failures.
+func TestFailureCountsOnce(t *testing.T) {
+	record := func(r nomadtest.Request) bool {
+		return strings.HasPrefix(r.Path, "/v1/var") && strings.Contains(r.Path, "decision")
 	}
-}
-
-// A gang fails through its own fault. The registration of its gate fails in each way, and the
-// placer is killed some time later. The failure counts once, with the gang's run time, and so do
-// the next failures.
-func TestFailureCountsOnceAtTheGate(t *testing.T) {
+	gate := func(r nomadtest.Request) bool { return r.Client == "placer-1" && r.Match("PUT /v1/jobs") }
 	for n, f := range []nomadtest.Fault{nomadtest.None, nomadtest.Failed, nomadtest.Broken, nomadtest.Unanswered, nomadtest.DoneButFailed, nomadtest.Lost, nomadtest.LateWrite, nomadtest.SlowWrite} {
-		for i, kill := range []time.Duration{-1, 0, 35 * time.Second} {
-			if long.Skips(n, i, 3) {
+		for i, kill := range []time.Duration{-1, 0, 500 * time.Millisecond, 35 * time.Second} {
+			if long.Skips(n, i, 4) {
 				continue
 			}
-			t.Run(fmt.Sprint(f, kill), func(t *testing.T) {
-				Run(t, Options{Seed: 1, Unchecked: true, Placer: func(c *model.Config) { c.Retries = 2 }}, func(w *World) {
-					w.AddNodes(2, 2)
-					first := w.StartPlacer()
-					w.RunFor(time.Second)
-					w.Submit(Gang{Name: "a", Members: 2, GPUs: 1, Runs: 20 * time.Minute, Change: func(j *api.Job) {
-						runsScript(j.TaskGroups[0], "[ $NOMAD_ALLOC_INDEX = 0 ] && sleep 1200 && exit 3; sleep 36000")
-					}})
-					w.ExpectRunning("a", 10*time.Second)
-					w.RunFor(19 * time.Minute) // from here on, each moment matters
-					was := w.Members(Key("a"))[0].ID
-					tried := w.failNext(f, func(r nomadtest.Request) bool { return r.Client == "placer-1" && r.Write() && r.Match("PUT /v1/jobs") })
-					if !w.until(time.Hour, 20*time.Millisecond, tried) {
-						t.Fatal("not gated")
-					}
-					if kill >= 0 {
-						w.RunFor(kill)
-						first.Kill()
-						w.StartPlacer()
-					}
-					w.countsOnce(was, 19*time.Minute)
+			for name, write := range map[string]func(nomadtest.Request) bool{"record": record, "gate": gate} {
+				t.Run(fmt.Sprint(name, f, kill), func(t *testing.T) {
+					Run(t, Options{Seed: 1, Unchecked: true, Placer: func(c *model.Config) { c.Retries = 2 }}, func(w *World) {
+						w.AddNodes(2, 2)
+						first := w.StartPlacer()
+						w.RunFor(time.Second)
+						w.Submit(Gang{Name: "a", Members: 2, GPUs: 1, Runs: 20 * time.Minute, Change: func(j *api.Job) {
+							runsScript(j.TaskGroups[0], "[ $NOMAD_ALLOC_INDEX = 0 ] && sleep 1200 && exit 3; sleep 36000")
+						}})
+						w.ExpectRunning("a", 10*time.Second)
+						w.RunFor(19 * time.Minute) // from here on, each moment matters
+						was := w.Members(Key("a"))[0].ID
+						tried := w.failNext(f, func(r nomadtest.Request) bool { return r.Write() && write(r) })
+						if !w.until(time.Hour, 20*time.Millisecond, tried) {
+							t.Fatal("not written")
+						}
+						if kill >= 0 {
+							w.RunFor(kill)
+							first.Kill()
+							w.StartPlacer()
+						}
+						w.countsOnce(was, 19*time.Minute)
+					})
 				})
-			})
+			}
 		}
 	}
 }

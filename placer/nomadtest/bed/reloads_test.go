@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -27,50 +28,6 @@ func (w *World) reload(change func(*model.Config)) *Placer {
 	return w.StartPlacer()
 }
 
-// The device plugin of a node restarts, so the node lists no GPU for half a minute. An elastic gang
-// keeps running.
-func TestElasticDevicePluginRestarts(t *testing.T) {
-	for _, gpus := range [][]string{{"GPU-0-0", "GPU-0-1"}, {"GPU-0-1"}, {"GPU-0-0", "GPU-0-1", "GPU-1-0", "GPU-1-1"}} {
-		t.Run(fmt.Sprint(gpus), func(t *testing.T) {
-			Run(t, Options{Seed: 1}, func(w *World) {
-				w.AddNodes(2, 2)
-				w.StartPlacer()
-				w.Submit(stretch("a", 10*time.Hour))
-				was := w.expectMembers("a", 4)
-				w.RunFor(10 * time.Minute)
-				w.Nomad.TakeAway(gpus...)
-				w.RunFor(30 * time.Second)
-				w.Nomad.AddNode(nomadtest.GPUNode(0, 2))
-				w.Nomad.AddNode(nomadtest.GPUNode(1, 2))
-				w.RunFor(5 * time.Minute)
-				if is := ids(w.Members(Key("a"))); !slices.Equal(was, is) {
-					t.Errorf("was %v, is %v\n%s", was, is, w.Describe())
-				}
-			})
-		})
-	}
-}
-
-// The same for a gang that may be moved, with free GPUs elsewhere.
-func TestMovableDevicePluginRestarts(t *testing.T) {
-	Run(t, Options{Seed: 1, Placer: func(c *model.Config) { moving(c); c.Queue.Preempt = true }}, func(w *World) {
-		w.AddNodes(4, 2)
-		w.StartPlacer()
-		w.Submit(Gang{Name: "a", Members: 4, Runs: 10 * time.Hour, Meta: map[string]string{"pal_migrate": "true", "pal_preempt": "true", "pal_duration": "10h"}})
-		was := w.expectMembers("a", 4)
-		w.RunFor(10 * time.Minute)
-		w.Nomad.TakeAway(w.GPUs(Key("a"))[:2]...)
-		w.RunFor(30 * time.Second)
-		for n := range 4 {
-			w.Nomad.AddNode(nomadtest.GPUNode(n, 2))
-		}
-		w.RunFor(5 * time.Minute)
-		if is := ids(w.Members(Key("a"))); !slices.Equal(was, is) {
-			t.Errorf("was %v, is %v\n%s", was, is, w.Describe())
-		}
-	})
-}
-
 // placerRights returns the rights of a placer's token in some namespaces.
 func placerRights(namespaces ...string) nomadtest.Token {
 	t := nomadtest.Token{Nodes: true, Namespaces: map[string][]string{}}
@@ -84,7 +41,7 @@ func placerRights(namespaces ...string) nomadtest.Token {
 // then it could not start again.
 func TestMoveAboveItsLimit(t *testing.T) {
 	Run(t, Options{Seed: 1, Placer: func(c *model.Config) { c.Queue.Migrate = false }}, func(w *World) {
-		apart(w)
+		apart(w, nil)
 		zero := 0
 		w.reload(func(c *model.Config) {
 			moving(c)
@@ -124,22 +81,6 @@ func TestElasticGangAndWindow(t *testing.T) {
 	})
 }
 
-// If a tenant has borrowed quota for an elastic gang, the owner gets its quota back.
-func TestElasticBorrowerGivesBack(t *testing.T) {
-	Run(t, Options{Seed: 1, Placer: func(c *model.Config) {
-		c.Queue.Tenants = map[string]queue.Tenant{"default": {Quota: 2}, "team": {Quota: 2}}
-	}}, func(w *World) {
-		w.AddNodes(2, 2)
-		w.StartPlacer()
-		w.Submit(Gang{Name: "a", Members: 2, GPUs: 1, Runs: 100 * time.Hour, Change: elastic(1, 4), Meta: map[string]string{"pal_duration": "100h"}, Priority: 90})
-		w.expectMembers("a", 4)
-		w.Submit(Gang{Name: "b", Namespace: "team", Members: 2, GPUs: 1, Runs: time.Hour, Change: elastic(1, 4), Priority: 10})
-		k := nomadtest.Key{Namespace: "team", ID: "b"}
-		w.Expect("b runs", 10*time.Minute, func() bool { return w.Running(k) })
-		w.RunFor(30 * time.Minute)
-	})
-}
-
 // with returns a token that has only some rights, in all namespaces.
 func with(rights ...string) map[string]nomadtest.Token {
 	return map[string]nomadtest.Token{"author": {Management: true}, "p": {Nodes: true, Namespaces: map[string][]string{"*": rights}}}
@@ -151,58 +92,46 @@ func without(out ...string) []string {
 	return slices.DeleteFunc(slices.Clone(allRights), func(r string) bool { return slices.Contains(out, r) })
 }
 
-// A right is taken away for half an hour in the middle of a move or a stop, and then given back.
+// startWithRights starts a placer whose token has all rights that it needs.
+func (w *World) startWithRights() {
+	w.T.Helper()
+	w.Nomad.SetTokens(with(allRights...))
+	author, err := api.NewClient(w.Nomad.Config("author", "author"))
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	w.Author = author
+	w.StartPlacerAs("p")
+}
+
+// A right is taken away for half an hour in the middle of a move or of a preemption, and then given
+// back.
 func TestRightsLostInTheMiddle(t *testing.T) {
 	for _, right := range allRights {
-		t.Run(right, func(t *testing.T) {
+		lost := func(w *World) {
+			w.Nomad.SetTokens(with(without(right)...))
+			w.RunFor(30 * time.Minute)
+			w.Nomad.SetTokens(with(allRights...))
+		}
+		t.Run("move "+right, func(t *testing.T) {
 			Run(t, Options{Seed: 1, Placer: moving, Partial: 40 * time.Minute}, func(w *World) {
-				w.AddNodes(2, 2)
-				w.Nomad.SetTokens(with(allRights...))
-				author, err := api.NewClient(w.Nomad.Config("author", "author"))
-				if err != nil {
-					t.Fatal(err)
-				}
-				w.Author = author
-				w.StartPlacerAs("p")
-				for n := range 2 {
-					w.Submit(Gang{Name: fmt.Sprint("busy-", n), GPUs: 1, Runs: time.Duration(1+60*n) * time.Minute, Meta: map[string]string{"pal_duration": "10h"}, Change: on(n)})
-					w.ExpectRunning(fmt.Sprint("busy-", n), 5*time.Second)
-				}
-				w.Submit(Gang{Name: "a", Members: 2, GPUs: 1, Runs: 30 * time.Minute, Meta: map[string]string{"pal_migrate": "true", "pal_duration": "30m"}})
-				w.ExpectRunning("a", 10*time.Second)
-				w.ExpectFinished("busy-0", 2*time.Minute)
+				apart(w, w.startWithRights)
 				beginsToMove(w)
-				w.Nomad.SetTokens(with(without(right)...))
-				w.RunFor(30 * time.Minute)
-				w.Nomad.SetTokens(with(allRights...))
+				lost(w)
 				w.RunFor(10 * time.Minute)
 				w.ExpectFinished("a", 2*time.Hour)
 			})
 		})
-	}
-}
-
-// The same in the middle of a preemption.
-func TestRightsLostInAPreemption(t *testing.T) {
-	for _, right := range allRights {
-		t.Run(right, func(t *testing.T) {
+		t.Run("preemption "+right, func(t *testing.T) {
 			Run(t, Options{Seed: 1, Placer: preempting, Partial: 40 * time.Minute, Nomad: nomadtest.Options{Kill: 20 * time.Second}}, func(w *World) {
 				w.AddNodes(2, 2)
-				w.Nomad.SetTokens(with(allRights...))
-				author, err := api.NewClient(w.Nomad.Config("author", "author"))
-				if err != nil {
-					t.Fatal(err)
-				}
-				w.Author = author
-				w.StartPlacerAs("p")
+				w.startWithRights()
 				w.Submit(Gang{Name: "low", Members: 4, Runs: time.Hour, Priority: 20, Meta: map[string]string{"pal_preempt": "true"}})
 				w.ExpectRunning("low", 10*time.Second)
 				w.RunFor(5 * time.Minute)
 				w.Submit(Gang{Name: "high", Members: 2, Runs: time.Minute, Priority: 90})
 				w.Expect("it is stopped", 5*time.Minute, func() bool { return Carries(w.Nomad.Job(Key("low"))) == "pinned and gated" })
-				w.Nomad.SetTokens(with(without(right)...))
-				w.RunFor(30 * time.Minute)
-				w.Nomad.SetTokens(with(allRights...))
+				lost(w)
 				w.ExpectFinished("high", 15*time.Minute)
 				w.ExpectFinished("low", 3*time.Hour)
 			})
@@ -326,29 +255,27 @@ func TestWindowComesCloserInAPreemption(t *testing.T) {
 // the placer restarted meanwhile.
 func TestSafeAfterAReload(t *testing.T) {
 	for _, reloaded := range []bool{false, true} {
-		t.Run(fmt.Sprint("reloaded: ", reloaded), func(t *testing.T) { safe(t, reloaded) })
+		t.Run(fmt.Sprint("reloaded: ", reloaded), func(t *testing.T) {
+			Run(t, Options{Seed: 1, Placer: preempting}, func(w *World) {
+				w.AddNodes(1, 2)
+				w.StartPlacer()
+				w.Submit(Gang{Name: "low", Members: 1, GPUs: 1, Runs: 10 * time.Hour, Change: elastic(1, 2), Priority: 20, Meta: map[string]string{"pal_duration": "10h"}})
+				w.Submit(Gang{Name: "x", Members: 1, Runs: 10 * time.Minute, Priority: 30})
+				w.ExpectRunning("x", 10*time.Minute)
+				w.ExpectFinished("x", 15*time.Minute)
+				w.Until(time.Hour, func() bool { return len(w.Members(Key("low"))) == 2 && w.Running(Key("low")) })
+				w.RunFor(10 * time.Second)
+				if reloaded {
+					w.reload(preempting)
+				}
+				w.Submit(Gang{Name: "high", Runs: time.Minute, Priority: 90})
+				w.RunFor(45 * time.Second)
+				if n := len(w.Members(Key("low"))); n != 2 {
+					t.Errorf("%d members", n)
+				}
+			})
+		})
 	}
-}
-
-func safe(t *testing.T, reloaded bool) {
-	Run(t, Options{Seed: 1, Placer: preempting}, func(w *World) {
-		w.AddNodes(1, 2)
-		w.StartPlacer()
-		w.Submit(Gang{Name: "low", Members: 1, GPUs: 1, Runs: 10 * time.Hour, Change: elastic(1, 2), Priority: 20, Meta: map[string]string{"pal_duration": "10h"}})
-		w.Submit(Gang{Name: "x", Members: 1, Runs: 10 * time.Minute, Priority: 30})
-		w.ExpectRunning("x", 10*time.Minute)
-		w.ExpectFinished("x", 15*time.Minute)
-		w.Until(time.Hour, func() bool { return len(w.Members(Key("low"))) == 2 && w.Running(Key("low")) })
-		w.RunFor(10 * time.Second)
-		if reloaded {
-			w.reload(preempting)
-		}
-		w.Submit(Gang{Name: "high", Runs: time.Minute, Priority: 90})
-		w.RunFor(45 * time.Second)
-		if n := len(w.Members(Key("low"))); n != 2 {
-			t.Errorf("%d members", n)
-		}
-	})
 }
 
 // The forecast for an elastic gang that has grown is the same after a reload.
@@ -437,16 +364,17 @@ func TestWorkDoneBeforeItGrew(t *testing.T) {
 	})
 }
 
-// The agent is reloaded while the device plugin of a node restarts. Jobs on that node keep running.
-func TestReloadWhileAPluginRestarts(t *testing.T) {
+// The device plugin of a node restarts, so the node lists no GPU for half a minute. Jobs on that node
+// keep running, also if the agent is reloaded meanwhile, and if another gang waits.
+func TestAPluginRestarts(t *testing.T) {
 	for name, g := range map[string]Gang{
 		"elastic":     {Name: "a", Members: 2, GPUs: 1, Runs: 10 * time.Hour, Change: elastic(1, 4), Meta: map[string]string{"pal_duration": "10h", "pal_preempt": "true"}},
 		"movable":     {Name: "a", Members: 4, GPUs: 1, Runs: 10 * time.Hour, Meta: map[string]string{"pal_duration": "10h", "pal_migrate": "true"}},
 		"service":     {Name: "a", Members: 4, GPUs: 1, Service: true},
 		"preemptible": {Name: "a", Members: 4, GPUs: 1, Runs: 10 * time.Hour, Meta: map[string]string{"pal_preempt": "true"}},
 	} {
-		for _, waits := range []bool{false, true} {
-			t.Run(fmt.Sprint(name, " ", waits), func(t *testing.T) {
+		for _, how := range []string{"", "reloaded", "reloaded, and a gang waits"} {
+			t.Run(name+" "+how, func(t *testing.T) {
 				both := func(c *model.Config) { preempting(c); moving(c) }
 				Run(t, Options{Seed: 1, Placer: both}, func(w *World) {
 					w.AddNodes(2, 2)
@@ -455,13 +383,17 @@ func TestReloadWhileAPluginRestarts(t *testing.T) {
 					was := w.expectMembers("a", 4)
 					w.RunFor(10 * time.Minute)
 					w.AddNodes(1, 2)
-					if waits {
+					if strings.Contains(how, "waits") {
 						w.Submit(Gang{Name: "b", Members: 4, Runs: time.Minute, Priority: 40})
 					}
 					w.Nomad.TakeAway("GPU-0-0", "GPU-0-1")
 					w.RunFor(2 * time.Second)
-					w.reload(both)
-					w.RunFor(4 * time.Minute)
+					if how == "" {
+						w.RunFor(30 * time.Second)
+					} else {
+						w.reload(both)
+						w.RunFor(4 * time.Minute)
+					}
 					w.Nomad.AddNode(nomadtest.GPUNode(0, 2))
 					w.RunFor(5 * time.Minute)
 					if is := ids(w.Members(Key("a"))); !slices.Equal(was, is) {

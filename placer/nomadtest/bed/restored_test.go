@@ -12,7 +12,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer"
-	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/store"
@@ -109,21 +108,6 @@ func TestDamagedQuarantineWithoutAPlacer(t *testing.T) {
 		q, err := placer.ReadQuarantine(w.T.Context(), w.client())
 		if err != nil || q["GPU-0-3"].Reason != "fan" {
 			w.T.Errorf("stored: %v, %v", q, err)
-		}
-	})
-}
-
-// The record of a running job is damaged. Explain answers without the record.
-func TestExplainWithoutADamagedRecord(t *testing.T) {
-	Run(t, Options{Seed: 1}, func(w *World) {
-		w.AddNodes(1, 4)
-		w.StartPlacer()
-		w.Submit(Gang{Name: "a", GPUs: 4, Runs: time.Hour})
-		w.ExpectRunning("a", 10*time.Second)
-		w.RunFor(time.Minute)
-		w.Nomad.SetVariable("default", "nomad-pal/decisions/default/a", map[string]string{"decision": "nonsense"})
-		if e := w.explained("a"); e.State != palapi.Running {
-			w.T.Errorf("a is %s: %s", e.State, e.Reason)
 		}
 	})
 }

@@ -17,47 +17,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
 
-// A gang that its author runs again is drained before the placer can restore its pins. Nomad drops
-// its blocked evaluation and shows it as dead. The placer still starts it again (walk 212).
-func TestDrainedBehindItsGate(t *testing.T) {
-	Run(t, Options{Seed: 212}, func(w *World) {
-		w.AddNodes(2, 2)
-		w.StartPlacer()
-		w.Submit(Gang{Name: "a", Members: 1, GPUs: 1, Runs: time.Minute})
-		w.ExpectRunning("a", 5*time.Second)
-		back := w.Nomad.Fail("", "GET /v1/job/a/*", nomadtest.TooMany, -1)
-		if err := w.Rerun(Key("a")); err != nil {
-			t.Fatal(err)
-		}
-		w.RunFor(time.Second)
-		for n := range 2 {
-			w.Nomad.Drain(NodeID(n))
-		}
-		w.ExpectGone("a", 5*time.Second)
-		if back() == 0 {
-			t.Error("the placer did not request an evaluation")
-		}
-		for n := range 2 {
-			w.Nomad.SetEligible(NodeID(n), true)
-		}
-		w.ExpectFinished("a", 10*time.Minute)
-	})
-}
-
-// One of a gang's nodes is drained. Nomad stops the members there, does not run them again, and
-// reports that nowhere. The other members do not keep running as half of a gang.
-func TestDrainedInPart(t *testing.T) {
-	Run(t, Options{Seed: 1}, func(w *World) {
-		w.AddNodes(3, 2)
-		w.StartPlacer()
-		w.Submit(Gang{Name: "a", Members: 2, GPUs: 2})
-		w.ExpectRunning("a", 5*time.Second)
-		w.Nomad.Drain(w.Members(Key("a"))[0].Node)
-		w.Expect("it is requeued", time.Minute, func() bool { return !w.Running(Key("a")) })
-		w.ExpectRunning("a", time.Minute)
-	})
-}
-
 // Nomad refuses the placer its events, without an error. Gangs start late, and operators get a
 // warning until events arrive.
 func TestEventsRefused(t *testing.T) {
@@ -78,67 +37,6 @@ func TestEventsRefused(t *testing.T) {
 		w.Expect("the warning has disappeared", time.Minute, func() bool { return !warned() })
 		w.ExpectFinished("b", 5*time.Minute)
 	})
-}
-
-// A machine is reinstalled: its node is purged, without an event from Nomad, and comes back with
-// another id. Its GPUs do not count for the old node until the next full read.
-func TestPurgedAndBack(t *testing.T) {
-	Run(t, Options{Seed: 1}, func(w *World) {
-		w.AddNodes(1, 2)
-		w.StartPlacer()
-		w.RunFor(time.Minute)
-		w.Nomad.PurgeNode(NodeID(0))
-		w.RunFor(time.Minute)
-		back := nomadtest.GPUNode(0, 2)
-		back.ID = NodeID(9)
-		w.Nomad.AddNode(back)
-		w.Submit(Gang{Name: "a", GPUs: 2})
-		w.ExpectRunning("a", 30*time.Second)
-	})
-}
-
-// Two placers that do not know of each other serve many gangs together. Each gang is placed once,
-// and all finish.
-func TestTwoPlacers(t *testing.T) {
-	Run(t, Options{Seed: 1}, func(w *World) {
-		w.AddNodes(4, 4)
-		w.StartPlacer()
-		w.StartPlacer()
-		for i := range 20 {
-			w.Submit(Gang{Name: fmt.Sprint("g", i), Members: 1 + i%3, GPUs: 1 + i%2, Runs: 10 * time.Second})
-		}
-		for i := range 20 {
-			w.ExpectFinished(fmt.Sprint("g", i), 5*time.Minute)
-		}
-	})
-}
-
-// For a minute, in the middle of its work, none of the placer's requests is answered.
-func TestBlackHole(t *testing.T) {
-	for _, f := range []nomadtest.Fault{nomadtest.Lost, nomadtest.Unanswered} {
-		t.Run(f.String(), func(t *testing.T) {
-			Run(t, Options{Seed: 1}, func(w *World) {
-				w.AddNodes(2, 4)
-				w.StartPlacer()
-				w.Submit(Gang{Name: "before", Members: 2, GPUs: 2, Runs: 30 * time.Second})
-				w.ExpectRunning("before", 5*time.Second)
-				w.Nomad.FailBy(func(r nomadtest.Request) nomadtest.Fault {
-					if r.Client == "author" {
-						return nomadtest.None
-					}
-					return f
-				})
-				w.Submit(Gang{Name: "in it", Members: 2, GPUs: 2, Runs: 30 * time.Second})
-				w.RunFor(time.Minute)
-				w.Nomad.FailBy(nil)
-				w.Excuse()
-				w.Submit(Gang{Name: "after", Members: 2, GPUs: 2, Runs: 30 * time.Second})
-				for _, name := range []string{"before", "in it", "after"} {
-					w.ExpectFinished(name, 5*time.Minute)
-				}
-			})
-		})
-	}
 }
 
 // The event stream goes silent, loses events, or delivers them late and twice. The placer continues
@@ -167,37 +65,48 @@ func TestEventsGoWrong(t *testing.T) {
 	}
 }
 
-// A machine is reinstalled: its client has another id and lists the same GPUs, while the old node
-// stays down for a day.
-func TestReinstalledClient(t *testing.T) {
+// A machine is reinstalled: its node is purged, without an event from Nomad, and comes back with
+// another id. Its GPUs do not count for the old node until the next full read.
+func TestPurgedAndBack(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
-		w.AddNodes(2, 4)
+		w.AddNodes(1, 2)
 		w.StartPlacer()
-		w.Submit(Gang{Name: "a", Members: 2, GPUs: 4, Runs: time.Minute})
-		w.ExpectRunning("a", 5*time.Second)
-		w.Nomad.CrashNode(NodeID(0))
-		w.RunFor(5 * time.Second)
-		again := nomadtest.GPUNode(0, 4)
-		again.ID = NodeID(7)
-		w.Nomad.AddNode(again)
-		w.ExpectFinished("a", 5*time.Minute)
+		w.RunFor(time.Minute)
+		w.Nomad.PurgeNode(NodeID(0))
+		w.RunFor(time.Minute)
+		back := nomadtest.GPUNode(0, 2)
+		back.ID = NodeID(9)
+		w.Nomad.AddNode(back)
+		w.Submit(Gang{Name: "a", GPUs: 2})
+		w.ExpectRunning("a", 30*time.Second)
 	})
 }
 
-// Requests for the lists fail again and again: half an answer, 429 and 500.
-func TestListsFail(t *testing.T) {
-	for _, f := range []nomadtest.Fault{nomadtest.TooMany, nomadtest.Failed, nomadtest.Half} {
-		for _, list := range []string{"/v1/nodes", "/v1/jobs", "/v1/allocations", "/v1/vars"} {
-			t.Run(f.String()+" on "+list, func(t *testing.T) {
-				Run(t, Options{Seed: 1}, func(w *World) {
-					w.AddNodes(2, 4)
-					w.Nomad.Fail("placer-1", "GET "+list, f, 5)
-					w.StartPlacer()
-					w.Submit(Gang{Name: "a", Members: 2, GPUs: 4, Runs: time.Minute})
-					w.ExpectFinished("a", 3*time.Minute)
+// For a minute, in the middle of its work, none of the placer's requests is answered.
+func TestBlackHole(t *testing.T) {
+	for _, f := range []nomadtest.Fault{nomadtest.Lost, nomadtest.Unanswered} {
+		t.Run(f.String(), func(t *testing.T) {
+			Run(t, Options{Seed: 1}, func(w *World) {
+				w.AddNodes(2, 4)
+				w.StartPlacer()
+				w.Submit(Gang{Name: "before", Members: 2, GPUs: 2, Runs: 30 * time.Second})
+				w.ExpectRunning("before", 5*time.Second)
+				w.Nomad.FailBy(func(r nomadtest.Request) nomadtest.Fault {
+					if r.Client == "author" {
+						return nomadtest.None
+					}
+					return f
 				})
+				w.Submit(Gang{Name: "in it", Members: 2, GPUs: 2, Runs: 30 * time.Second})
+				w.RunFor(time.Minute)
+				w.Nomad.FailBy(nil)
+				w.Excuse()
+				w.Submit(Gang{Name: "after", Members: 2, GPUs: 2, Runs: 30 * time.Second})
+				for _, name := range []string{"before", "in it", "after"} {
+					w.ExpectFinished(name, 5*time.Minute)
+				}
 			})
-		}
+		})
 	}
 }
 
@@ -305,46 +214,6 @@ func TestSweepWithATypo(t *testing.T) {
 	})
 }
 
-// The published status of a job is soon up to date with its last change, even if nothing else
-// happens.
-func TestStatusKeepsUp(t *testing.T) {
-	Run(t, Options{Seed: 1}, func(w *World) {
-		w.AddNodes(2, 4)
-		p := w.StartPlacer()
-		w.Submit(Gang{Name: "a", Members: 2, GPUs: 1, Runs: 300 * time.Millisecond})
-		w.ExpectFinished("a", 5*time.Second)
-		w.RunFor(3 * time.Second)
-		for _, j := range p.Status().Jobs {
-			t.Errorf("a job that has ended is shown as %s", j.State)
-		}
-	})
-}
-
-// Steps of the servers' clocks do no harm: a failure after a step is noticed, and later jobs are
-// placed.
-func TestClockSteps(t *testing.T) {
-	for _, by := range []time.Duration{-time.Hour, time.Hour} {
-		t.Run(by.String(), func(t *testing.T) {
-			Run(t, Options{Seed: 1}, func(w *World) {
-				w.AddNodes(3, 2)
-				w.StartPlacer()
-				w.Submit(Gang{Name: "a", Members: 2, GPUs: 2, Runs: 5 * time.Minute})
-				w.ExpectRunning("a", 5*time.Second)
-				w.Nomad.StepClock(by)
-				w.RunFor(10 * time.Second)
-				lost := w.Members(Key("a"))[0].Node
-				w.Nomad.CrashNode(lost)
-				w.Expect("it runs elsewhere", 2*time.Minute, func() bool {
-					on := func(m nomadtest.Member) bool { return m.Node == lost }
-					return w.Running(Key("a")) && !slices.ContainsFunc(w.Members(Key("a")), on)
-				})
-				w.Submit(Gang{Name: "b", Runs: time.Second, Priority: 90})
-				w.ExpectFinished("b", 10*time.Minute)
-			})
-		})
-	}
-}
-
 // A node is back while the servers' clocks are wrong. Nothing starts on GPUs on which it still runs
 // tasks (walks 4, 26, 28, 63 with steps of the clocks).
 func TestNodeIsBackAfterAClockStep(t *testing.T) {
@@ -431,51 +300,44 @@ func TestPurgedTasksGoOn(t *testing.T) {
 	}
 }
 
-// While a cycle waits for an answer, Nomad places a job that only it manages, and the author purges
-// that job. Its tasks take a while to end, but the placer has never seen it, and Nomad counts its
-// GPUs as free (walk 301247).
-func TestPurgedDuringACycle(t *testing.T) {
-	Run(t, Options{Seed: 1, Nomad: nomadtest.Options{Kill: 8 * time.Second}}, func(w *World) {
-		w.AddNodes(1, 2)
-		w.StartPlacer()
-		w.Submit(Gang{Name: "fails", GPUs: 2, Runs: 30 * time.Second, Exit: 1, Meta: map[string]string{"pal_on_failure": "none"}})
-		w.ExpectRunning("fails", 5*time.Second)
-		w.RunFor(10 * time.Second)
-		w.Submit(Gang{Name: "waits", GPUs: 2, Runs: time.Minute})
-		w.Submit(Gang{Name: "native", GPUs: 2, Ungated: true})
-		w.Nomad.Fail("placer-1", "PUT /v1/var/nomad-pal/failures", nomadtest.Slow, 1)
-		w.ExpectRunning("native", time.Minute)
-		w.RunFor(9 * time.Second)
-		if err := w.Purge(Key("native")); err != nil {
-			t.Fatal(err)
-		}
-		w.ExpectFinished("waits", 2*time.Minute)
-	})
-}
-
-// While a cycle waits for an answer, Nomad places a job that only it manages, and the job's node is
-// lost. Its tasks keep running until the node is back. Meanwhile no gang may be sent there (walk
-// 4001471).
-func TestLostDuringACycle(t *testing.T) {
-	Run(t, Options{Seed: 1, Nomad: nomadtest.Options{Kill: 8 * time.Second}}, func(w *World) {
-		w.AddNodes(1, 2)
-		w.StartPlacer()
-		w.Submit(Gang{Name: "fails", GPUs: 2, Runs: 30 * time.Second, Exit: 1, Meta: map[string]string{"pal_on_failure": "none"}})
-		w.ExpectRunning("fails", 5*time.Second)
-		w.RunFor(10 * time.Second)
-		w.Submit(Gang{Name: "waits", GPUs: 2, Runs: time.Minute})
-		w.Submit(Gang{Name: "native", GPUs: 2, Ungated: true, Runs: time.Hour})
-		w.Nomad.Fail("placer-1", "PUT /v1/var/nomad-pal/failures", nomadtest.Slow, 1)
-		w.ExpectRunning("native", time.Minute)
-		w.Nomad.CutNode(NodeID(0))
-		w.RunFor(5 * time.Second)
-		if err := w.Stop(Key("native")); err != nil {
-			t.Fatal(err)
-		}
-		w.RunFor(4800 * time.Millisecond) // shortly after the answer
-		w.Nomad.RecoverNode(NodeID(0))
-		w.ExpectFinished("waits", 2*time.Minute)
-	})
+// While a cycle waits for an answer, Nomad places a job that only it manages, which the placer has
+// never seen. The author purges that job (walk 301247), or its node is lost until shortly after the
+// answer (walk 4001471). Its tasks take a while to end, and Nomad counts its GPUs as free. Meanwhile
+// no gang may be sent there.
+func TestGoneDuringACycle(t *testing.T) {
+	for name, goes := range map[string]func(w *World){
+		"purged": func(w *World) {
+			w.RunFor(9 * time.Second)
+			if err := w.Purge(Key("native")); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"lost": func(w *World) {
+			w.Nomad.CutNode(NodeID(0))
+			w.RunFor(5 * time.Second)
+			if err := w.Stop(Key("native")); err != nil {
+				t.Fatal(err)
+			}
+			w.RunFor(4800 * time.Millisecond)
+			w.Nomad.RecoverNode(NodeID(0))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			Run(t, Options{Seed: 1, Nomad: nomadtest.Options{Kill: 8 * time.Second}}, func(w *World) {
+				w.AddNodes(1, 2)
+				w.StartPlacer()
+				w.Submit(Gang{Name: "fails", GPUs: 2, Runs: 30 * time.Second, Exit: 1, Meta: map[string]string{"pal_on_failure": "none"}})
+				w.ExpectRunning("fails", 5*time.Second)
+				w.RunFor(10 * time.Second)
+				w.Submit(Gang{Name: "waits", GPUs: 2, Runs: time.Minute})
+				w.Submit(Gang{Name: "native", GPUs: 2, Ungated: true, Runs: time.Hour})
+				w.Nomad.Fail("placer-1", "PUT /v1/var/nomad-pal/failures", nomadtest.Slow, 1)
+				w.ExpectRunning("native", time.Minute)
+				goes(w)
+				w.ExpectFinished("waits", 2*time.Minute)
+			})
+		})
+	}
 }
 
 // A gang is purged while it is requeued, and Nomad writes the registration late: that restores the
@@ -502,42 +364,6 @@ func TestPurgedWhileItIsRequeued(t *testing.T) {
 		w.RunFor(3 * time.Minute) // the placer does not query a slow answer again at once
 		if job := w.Nomad.Job(Key("a")); job != nil {
 			t.Errorf("it exists again:\n%s", w.Describe())
-		}
-	})
-}
-
-// A member of a gang ends long before the other, whose work continues. After a moment its GPU is
-// free, also in the placer's ledger: the rules check that, see [World.Broken].
-func TestMembersEndOneByOne(t *testing.T) {
-	Run(t, Options{Seed: 1}, func(w *World) {
-		w.AddNodes(2, 2)
-		w.StartPlacer()
-		w.Submit(Gang{Name: "a", Members: 2, GPUs: 2, Runs: time.Second, Change: func(j *api.Job) {
-			j.TaskGroups[0].Tasks[0].Config["args"] = []string{"-c", "sleep 5; [ $NOMAD_ALLOC_INDEX = 0 ] && exit 0; sleep 60; exit 0"}
-		}})
-		w.ExpectRunning("a", 5*time.Second)
-		w.RunFor(6 * time.Second)
-		w.Submit(Gang{Name: "b", GPUs: 2, Runs: 10 * time.Second})
-		w.ExpectFinished("b", 20*time.Second)
-		w.ExpectFinished("a", 2*time.Minute)
-		if w.rules.counted().ledgers == 0 {
-			t.Error("the rules never checked the placer's ledger")
-		}
-	})
-}
-
-// A service whose members have all failed is dead, but its author still wants it. Garbage
-// collection leaves it alone, unlike a batch job.
-func TestCollectLeavesServices(t *testing.T) {
-	Run(t, Options{Seed: 1}, func(w *World) {
-		w.AddNodes(2, 2)
-		for _, service := range []bool{true, false} {
-			w.Submit(Gang{Name: fmt.Sprint("service-", service), Service: service, Ungated: true, Runs: time.Second, Exit: 1})
-		}
-		w.RunFor(time.Minute)
-		w.Nomad.Collect(time.Second)
-		if w.Nomad.Job(Key("service-true")) == nil || w.Nomad.Job(Key("service-false")) != nil {
-			t.Error("of a dead service and a dead batch job, the batch job is collected")
 		}
 	})
 }
@@ -605,28 +431,6 @@ func TestPurgedBeforeALateWrite(t *testing.T) {
 				})
 			})
 		}
-	}
-}
-
-// All members of a service fail, and Nomad retries none. The service starts again elsewhere if its
-// members need each other.
-func TestServiceLosesAllMembers(t *testing.T) {
-	for why, again := range map[string]bool{"gang": true, "": false} {
-		Run(t, Options{Seed: 1, Unchecked: true}, func(w *World) {
-			w.AddNodes(3, 2)
-			w.StartPlacer()
-			meta := map[string]string{}
-			if why != "" {
-				meta = map[string]string{"pal_on_failure": why, "pal_pin": "gpu"}
-			}
-			w.Submit(Gang{Name: "a", Members: 2, GPUs: 1, Service: true, Runs: time.Minute, Exit: 1, Meta: meta})
-			w.ExpectRunning("a", 5*time.Second)
-			was := w.GPUs(Key("a"))
-			elsewhere := func() bool { return w.Running(Key("a")) && !slices.Equal(w.GPUs(Key("a")), was) }
-			if got := w.Until(5*time.Minute, elsewhere); got != again {
-				t.Errorf("pal_on_failure %q: runs again elsewhere: %v, want %v:\n%s", why, got, again, w.Describe())
-			}
-		})
 	}
 }
 
