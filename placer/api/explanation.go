@@ -155,8 +155,6 @@ type Explanation struct {
 	Failures []Try `json:"failures,omitempty"`
 	// Elastic is the size of an elastic gang.
 	Elastic *queue.Size `json:"elastic,omitempty"`
-	// NoGate reports whether the placer leaves the job to Nomad only because the job has no gate.
-	NoGate bool `json:"no_gate,omitempty"`
 	// Behind is true if the placer's view of the cluster is older than the job.
 	Behind bool `json:"-"`
 	// Leaving lists drained or disconnected nodes of the job's members, and its GPUs that are

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
 // Next lists the steps that somebody can take, with commands ready to type. For a job explained
@@ -57,7 +59,7 @@ func (e *Explanation) Next(jobspec string) []string {
 			steps = append(steps, "Output of the last failed member: nomad alloc logs -stderr "+alloc, "Events of this member: nomad alloc status "+alloc)
 		}
 	case Native:
-		if len(e.Allocations) > 0 && e.NoGate {
+		if len(e.Allocations) > 0 && e.Reason.Kind == reason.Ungated {
 			steps = append(steps, "To let nomad-pal choose the job's GPUs, first stop the job: nomad job stop "+e.argument(jobspec, e.Job), "Then run the job again: nomad-pal run <jobspec>")
 		}
 	}

@@ -239,7 +239,7 @@ func (e *draft) native(st gang.Observed) {
 		e.Reason.Cause = err.Error()
 		return
 	}
-	e.NoGate, e.Reason.Kind = true, reason.Ungated
+	e.Reason.Kind = reason.Ungated
 }
 
 // addRecord adds the recorded last decision to the explanation.

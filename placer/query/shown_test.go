@@ -113,7 +113,7 @@ func TestNativeOnEveryNode(t *testing.T) {
 		w.Submit(bed.Gang{Name: "daemon", Ungated: true, Change: func(j *api.Job) { j.Type = new(api.JobTypeSysbatch) }})
 		w.RunFor(5 * time.Second)
 		e, err := snapshot(w).Explain(w.T.Context(), cluster.JobKey{Namespace: "default", ID: "daemon"})
-		if err != nil || !strings.HasSuffix(e.Reason.String(), "a sysbatch job runs on every node, so nomad-pal has nothing to choose") || e.NoGate {
+		if err != nil || !strings.HasSuffix(e.Reason.String(), "a sysbatch job runs on every node, so nomad-pal has nothing to choose") || e.Reason.Kind != reason.NotOurs {
 			w.T.Errorf("%+v, %v", e, err)
 		}
 	})

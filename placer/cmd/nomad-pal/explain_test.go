@@ -473,7 +473,7 @@ func TestExplainTenLines(t *testing.T) {
 		"stopping":      {palapi.Explanation{State: palapi.Completing, Reason: reason.Reason{Kind: reason.GPUs, Needs: 9}, Wait: &queue.Wait{Position: 1}, Allocations: of}, `GPUs +=.* node-1:0\n`},
 		"given up":      {palapi.Explanation{State: palapi.Failed, Reason: reason.Unread("x"), Failures: []palapi.Try{{Failure: palapi.Failure{Alloc: "12345678-1"}}}}, `Next +=.* nomad alloc logs`},
 		"finished":      {palapi.Explanation{State: palapi.Ended, Outcome: &palapi.Outcome{Status: "complete", At: now}, Decision: chosen}, gpuLine},
-		"not a gang":    {palapi.Explanation{State: palapi.Native, NoGate: true, Allocations: of}, `GPUs +=.* node-1:0\n`},
+		"not a gang":    {palapi.Explanation{State: palapi.Native, Reason: reason.Reason{Kind: reason.Ungated}, Allocations: of}, `GPUs +=.* node-1:0\n`},
 		"never":         {palapi.Explanation{State: palapi.Unschedulable, Wait: &queue.Wait{Position: 1}, Remedies: remedies, Try: "count=1"}, `(Next .*\n){3}$`},
 		"unread":        {palapi.Explanation{State: palapi.Rejected, Reason: reason.Unread("x")}, `is rejected`},
 		"parameterized": {palapi.Explanation{State: palapi.Template, StartRun: "nomad job dispatch j"}, `Next = To start a run`},
