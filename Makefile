@@ -167,6 +167,10 @@ lint: ## Run go vet and staticcheck, also in nested modules
 	cd research && go run $(STATICCHECK) ./...
 	for m in $(VETTED); do (cd $$m && go vet -tags hashicorpmetrics ./...); done
 
+.PHONY: prose
+prose: ## Print advice about wording: phrases that readers stumbled over, long sentences
+	-@go test -tags prose ./internal/deps -run 'Prose|Sentences'
+
 .PHONY: fmt
 fmt: ## Run gofmt and go mod tidy
 	gofmt -l -w $$(git ls-files '*.go')
