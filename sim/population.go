@@ -40,7 +40,7 @@ func DrawGPUs(s population.Spec, seed uint64) (Population, error) {
 func Stream(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0x6b5)) }
 
 // PalNodes returns the population as nodes of package pal. The function bin returns the
-// value of each score's bin, per class, as [profile.Options.Bin] does. Each node is one device group.
+// value of each score's bin. Each node is one device group.
 func (p Population) PalNodes(bin func(scores []float64) []float64) ([]pal.Node, error) {
 	if len(p.Scores) != p.Nodes*p.GPUsPerNode || len(p.Scores) == 0 {
 		return nil, fmt.Errorf("building cluster: %d scores for %d nodes of %d GPUs", len(p.Scores), p.Nodes, p.GPUsPerNode)

@@ -46,7 +46,7 @@
 //     field "to" of each duty and handler that leads to the state.
 //   - Decide in [Lifecycle.Quiet] whether a gang in this state needs attention in each cycle, and
 //     in memory.Unsettled whether something becomes due in this state without an event.
-//   - Adapt the code that reads states: events (placer/events.go), counts (placer/model/runs.go),
+//   - Adapt the code that reads states: events (placer/events.go), counts (package model),
 //     metrics and page (placer/agent), explain (placer/query) and the commands
 //     (placer/cmd/nomad-pal). A search for gang.Completing finds most of this code. The page and
 //     the API schema contain the names of states as text.
