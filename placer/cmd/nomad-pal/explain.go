@@ -29,7 +29,7 @@ reason, its GPUs, its place in the queue, when it should start or end, and what 
 do next. For a job that can never run, it shows what must change.
 
 -verbose adds the evidence: the GPUs to choose from, the L×V matrix, PM scores,
-predicted slowdowns, other requests, members, and which jobs hold the GPUs.
+predicted slowdowns, members, and which jobs hold the GPUs.
 docs/design/concepts.md explains the words.
 
 For a GPU it shows who holds it, how fast it is, and why it is not chosen; for a
