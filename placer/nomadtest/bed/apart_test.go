@@ -13,7 +13,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/model"
-	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
 
 const firstDone = "sleep 20; [ $NOMAD_ALLOC_INDEX = 0 ] && exit 0; sleep 3600; exit 0"
@@ -49,16 +48,6 @@ func gangBesideHelper(script, helper string) Gang {
 		onNode(j.TaskGroups[0], 0)
 		helperOn(1, helper)(j)
 	}}
-}
-
-// tries returns all allocations of a member of job "a", oldest first.
-func (w *World) tries(group string, n int) (out []nomadtest.Member) {
-	for _, m := range w.Nomad.Members(Key("a")) {
-		if m.Group == group && m.Number == n {
-			out = append(out, m)
-		}
-	}
-	return out
 }
 
 // drainShortly drains a node for five seconds.
