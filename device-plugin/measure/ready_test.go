@@ -40,10 +40,10 @@ func TestReadiness(t *testing.T) {
 	s.Observe(&inv, nil)
 	asks := func(after time.Duration) bool {
 		var wg sync.WaitGroup
-		s.ask(t.Context(), &wg, s.asked.Add(after))
-		asked := s.asking != nil
+		last := s.asked
+		s.ask(t.Context(), &wg, last.Add(after))
 		wg.Wait()
-		return asked
+		return s.asked != last
 	}
 	for _, step := range []struct {
 		what string
