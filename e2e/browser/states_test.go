@@ -84,7 +84,7 @@ func clusterStates() []clusterState {
 			p.waits("no event repeats its node", `!document.querySelector("main").innerText.includes("on node gpu-00001")`)
 		}},
 		{"no-placer", func(t *testing.T, w *world) { runs(t, w, eight("llama-sft", 2)) }, calm(16),
-			[]string{"No agent has been active since", "until an agent is active, no job with a gate starts", "16 of 32", "not known without a placer"}, true, func(p *tab) {
+			[]string{"No agent has been active since", "until an agent is active, no job with a gate starts", "16 of 32", "not known without an agent"}, true, func(p *tab) {
 				p.waits("the header says so", `document.getElementById("state").innerText.startsWith("No agent")`)
 				p.waits("the charts show the time of their last figures", `[...document.querySelectorAll(".keys")].filter(e => /at \d\d:\d\d/.test(e.innerText)).length === 2`)
 				for _, text := range []string{"no GPU is in use", "the queue is empty", "Nobody waits"} {

@@ -81,7 +81,7 @@ $("find").onsubmit = e => {
   else navigate("#/jobs?search=" + encodeURIComponent(q));
 };
 
-// idle shows a warning if no placer is active, with the time since then.
+// idle shows a warning if no agent is active, with the time since then.
 async function idle() {
   try {
     const a = await get("/v1/agent");
@@ -104,7 +104,7 @@ listen((what, data) => {
   if (what === "denied") { if (!asked) { asked = true; askToken(data); } return; }
   if (stale || Date.now() - said > 60e3) {
     const now = new Date();
-    state.textContent = (cluster.idle ? "No placer, " : "Live ") + clock(now); state.title = "Up to date at " + full(now);
+    state.textContent = (cluster.idle ? "No agent, " : "Live ") + clock(now); state.title = "Up to date at " + full(now);
     state.className = cluster.idle ? "idle" : ""; $("trouble").hidden = true; stale = false; said = Date.now();
   }
   if (troubled) { troubled = false; if ($("content").querySelector(".alert")) route(); }

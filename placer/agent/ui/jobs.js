@@ -56,7 +56,7 @@ export function jobsPage(params, navigate) {
     const {template = 0, ...states} = p.states ?? {}; // a template has no GPUs; its children have
     const by = Object.entries(states).sort().map(([s, n]) => `${n.toLocaleString()} ${s}`).join(", ");
     sum.textContent = p.total ? `${plural(p.total - template, "job")} with GPUs${by && ": " + by}.` + (template ? ` ${plural(template, "template")}.` : "") + ((q.search || q.state || q.class) && p.matching < p.total ? ` ${p.matching.toLocaleString()} match.` : "") : "";
-    if (!p.total) { list.replaceChildren(empty("This token sees no job with GPUs. Submit one: ", command("nomad-pal run -detach JOB.nomad.hcl"), ". The placer places only jobs with the gate; ", h("code", {}, "nomad-pal run"), " adds it. The button Set token shows which rights a token needs.")); return; }
+    if (!p.total) { list.replaceChildren(empty("This token sees no job with GPUs. Submit one: ", command("nomad-pal run -detach JOB.nomad.hcl"), ". nomad-pal places only jobs with the gate; ", h("code", {}, "nomad-pal run"), " adds it. The button Set token shows which rights a token needs.")); return; }
     if (!p.matching) { list.replaceChildren(empty("No job matches. "), h("button", {onclick: () => navigate("#/jobs")}, "Show all")); return; }
     const users = p.jobs.some(j => j.user);
     put(list, table("Jobs", columns.filter(([key]) => users || key !== "user").map(head), p.jobs.map(j => row(j, users))), pager(p));

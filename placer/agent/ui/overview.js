@@ -7,7 +7,7 @@ import {none, said} from "./gpus.js";
 import {notStarted, runs as counted, size} from "./jobs.js";
 
 const few = 6, asked = 8 * few; // few: rows of a list; asked: GPUs to request
-const unknown = "not known without a placer";
+const unknown = "not known without an agent";
 
 // tile shows a figure, its name, and a detail; kind is its colour.
 const tile = (to, kind, figure, what, ...more) => h("a", {className: "tile " + kind, href: to},
