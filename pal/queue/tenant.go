@@ -49,7 +49,7 @@ type tenant struct {
 	name   string
 	parent *tenant   // nil at the top
 	chain  []*tenant // its ancestors and itself, the top first
-	// The following fields are counted anew in each pass; see count.
+	// The following fields are counted again in each pass; see count.
 	gpus     float64            // held by gangs that run or are about to run, and by jobs outside the Queue
 	promised float64            // GPUs that are promised to the tenant's gangs; they count towards quotas and limits
 	freeing  float64            // GPUs of gangs that are being stopped or shrunk
@@ -63,7 +63,7 @@ type tenancy struct {
 	tree       tree
 	namespaces map[string]*namespace
 	usageFrom  time.Duration  // usage before this time was counted by an earlier Queue
-	arrays     map[string]int // jobs that count towards each array's limit; counted anew in each pass
+	arrays     map[string]int // jobs that count towards each array's limit; counted again in each pass
 	outside    map[Payer]Held // see Outside; replaced, never changed
 }
 
@@ -411,7 +411,7 @@ func (ts *tenancy) byTenant() bool { return ts.opt.FairShare || ts.tree.quotas }
 
 // inTurns returns a function that returns the waiting gangs one after the other, in the order in which
 // the Queue tries them, and nil at the end. It leaves out gangs for which `try` returns false when it
-// is their turn. Within a tenant, the order of the queue decides. Among tenants, compare decides anew
+// is their turn. Within a tenant, the order of the queue decides. Among tenants, compare decides again
 // each time, because each start changes what tenants hold.
 func (q *Queue) inTurns(try func(*entry) bool) (next func() *entry) {
 	var heads [][]*entry // the gangs of each tenant; of all tenants, if tenants do not count
