@@ -6,15 +6,10 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
-	"os/signal"
 	"slices"
-	"strings"
-	"syscall"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -26,41 +21,32 @@ import (
 )
 
 var helpShell = help("shell [options] [--] [<command>...]", `
-Runs a command on GPUs, as srun --pty does. It submits a batch job, reports on standard
-error what the job waits for, and runs the command in it, by default bash or sh. The job
-ends with the session, and a minute after nomad-pal is killed or loses the connection.
+Runs a command on GPUs, as srun --pty does. It submits a batch job, waits for its GPUs, and
+runs the command there, by default bash or sh. The job ends with the command, or a minute
+after the connection is lost.
 
-The exit code is the command's (over 128: it was killed, as at the time limit); otherwise
-2: the job cannot start as it is; 3: no agent is active; 130: interrupted while waiting;
-255: the session was cut off.
+The exit code is the command's, or 2: the job cannot start as it is; 3: no agent is active;
+130: interrupted while waiting; 255: the session was cut off.
 
 Shell Options:
 
   -gpus=<n>                GPUs, all on one node. Default: 1.
   -time=<duration>         The time limit, as in 90m, 2d or 1-12:00:00. Default: 2h.
-  -image=<image>           A docker image; it needs sh, sleep and date. Default: no container.
-  -job=<name>              The job's name. Default: shell-<user>-<random>.
+  -image=<image>           A docker image with sh, sleep and date. Default: no container.
+  -job=<name>              The name of a new job. Default: shell-<user>-<random>.
   -var=<name>=<value>      cpu (MHz, 1000), memory (MB, 4096), node_pool, or meta, as in
                            'meta={pal_class="A"}'. May be given several times.
 `, examples(
 	"Two GPUs for four hours:", "nomad-pal shell -gpus 2 -time 4h -- bash",
-	"In a docker image:", "nomad-pal shell -image nvcr.io/nvidia/pytorch:25.10-py3 -- python",
 ), generalOptions)
 
 const (
 	exitInterrupted = 130
 	exitBroken      = 255
-	// sessionBeat is the interval of a session's heartbeats to its job. The job ends if it gets none
-	// for sessionGrace: see shell.nomad.hcl.
-	sessionBeat  = 10 * time.Second
-	sessionGrace = time.Minute
-	// commandScript starts the session's command, with the terminal type in $1. The drivers raw_exec
-	// and exec hide no GPUs, so CUDA_VISIBLE_DEVICES limits the command to the session's.
-	commandScript = `export TERM="$1" CUDA_VISIBLE_DEVICES="${CUDA_VISIBLE_DEVICES-$NVIDIA_VISIBLE_DEVICES}"; shift; exec "$@"`
-	// anyShell is the command of a session without one.
-	anyShell = "command -v bash > /dev/null && exec bash; exec sh"
-	// beatScript tells the job's script that the session is alive.
-	beatScript = `date +%s > "$NOMAD_TASK_DIR/heartbeat"`
+	// commandScript runs the session's command, with the terminal's type in $1. The drivers raw_exec
+	// and exec hide no GPUs, so it sets CUDA_VISIBLE_DEVICES. By PAL_SESSION, shell.nomad.hcl finds
+	// the session's processes.
+	commandScript = `export TERM="$1" PAL_SESSION="$NOMAD_ALLOC_ID" CUDA_VISIBLE_DEVICES="${CUDA_VISIBLE_DEVICES-$NVIDIA_VISIBLE_DEVICES}"; shift; exec "$@"`
 )
 
 // shellJob is what a session asks for. The other values are variables of its jobspec.
@@ -71,7 +57,7 @@ type shellJob struct {
 
 func runShell(b *base, args []string) int {
 	fs := b.flagsWithoutJSON("shell")
-	var v shellJob
+	v := shellJob{driver: "exec"}
 	gpus, limit := fs.Uint("gpus", 1, ""), fs.String("time", "2h", "")
 	fs.StringVar(&v.image, "image", "", "")
 	fs.StringVar(&v.job, "job", fmt.Sprintf("shell-%s-%08x", cmp.Or(os.Getenv("USER"), "user"), rand.Uint32()), "")
@@ -81,16 +67,13 @@ func runShell(b *base, args []string) int {
 		return 1
 	}
 	if len(command) == 0 {
-		command = []string{"/bin/sh", "-c", anyShell}
+		command = []string{"/bin/sh", "-c", "command -v bash > /dev/null && exec bash; exec sh"}
 	}
 	span, err := rewrite.ParseSpan(*limit)
-	if err != nil || span < time.Second || *gpus == 0 {
-		return b.fail(fmt.Errorf("-time %s -gpus %d: %w", *limit, *gpus, cmp.Or(err, errors.New("a session lasts at least a second, and has at least one GPU"))))
+	if err != nil {
+		return b.fail(fmt.Errorf("-time %s: %w", *limit, err))
 	}
 	v.vars = append(v.vars, fmt.Sprintf("gpus=%d", *gpus), fmt.Sprintf("seconds=%.0f", span.Seconds()))
-	ctx, stop := signal.NotifyContext(b.ctx, syscall.SIGHUP) // a closed terminal also ends the session
-	defer stop()
-	b.ctx = ctx
 	a, err := b.ask() // fails early, before a job is submitted
 	if err != nil {
 		return b.fail(err)
@@ -98,12 +81,6 @@ func runShell(b *base, args []string) int {
 	if a.activity.Idle() {
 		return a.close(0)
 	}
-	return shell(b, a, v, command)
-}
-
-// shell submits the session's job, and runs the command in it.
-func shell(b *base, a *answers, v shellJob, command []string) int {
-	v.driver = "exec"
 	nodes, _, err := a.nomad.API().Nodes().List((&api.QueryOptions{}).WithContext(b.ctx))
 	if err == nil && slices.ContainsFunc(nodes, func(n *api.NodeListStub) bool { return firstHealthy(n.Drivers, "raw_exec") != "" }) {
 		v.driver = "raw_exec"
@@ -115,24 +92,25 @@ func shell(b *base, a *answers, v shellJob, command []string) int {
 	if err != nil {
 		return b.fail(err)
 	}
+	return shell(b, a, job, command)
+}
+
+// shell submits the session's job, and runs the command in it.
+func shell(b *base, a *answers, job *api.Job, command []string) int {
 	gated, err := gateForRun(job)
 	if err != nil {
 		b.fail(err)
 		return 2
 	}
-	once := &api.RegisterOptions{EnforceIndex: true} // replaces an ended job of this name, but none that runs or waits
 	k := cluster.KeyOf(job)
-	if was, err := a.nomad.Job(b.ctx, k); err == nil && was != nil && cluster.Ended(was) {
-		once.ModifyIndex = *was.JobModifyIndex
-	}
-	if _, err := register(b, a.nomad, gated, once); err != nil {
-		return notRegistered(b, a.nomad, job, err) // without an answer, the job may run; it ends without heartbeats
+	if _, err := register(b, a.nomad, gated, &api.RegisterOptions{EnforceIndex: true}); err != nil { // replaces no job
+		return notRegistered(b, a.nomad, job, err) // without an answer, the job may run; it ends a minute after its start
 	}
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(b.ctx), 20*time.Second)
 		defer cancel()
 		if err := a.nomad.Deregister(ctx, k, false); err != nil {
-			b.complain(fmt.Sprintf("Job %q could not be stopped; it ends by itself: %v", v.job, err))
+			b.complain(fmt.Sprintf("Job %q could not be stopped; it ends by itself: %v", k.ID, err))
 		}
 	}()
 	told := *b
@@ -151,10 +129,7 @@ func shell(b *base, a *answers, v shellJob, command []string) int {
 	on := e.Allocations[0]
 	told.say(plain, fmt.Sprintf("Job %q runs on node %s with %s.", k.ID, on.Node, firstOf(on.GPUs)))
 	code, err := session(b, &api.Allocation{ID: on.ID, Namespace: k.Namespace}, command)
-	switch {
-	case b.ctx.Err() != nil:
-		return exitInterrupted
-	case err != nil:
+	if err != nil {
 		b.complain("Error: the session was cut off: " + nomad.Denied(err, nomad.ExecAlloc).Error())
 		return exitBroken
 	}
@@ -181,40 +156,25 @@ func (v shellJob) parse(namespace string) (*api.Job, error) {
 }
 
 // session runs a command in the session's task, and returns its exit code. If this process has a
-// terminal, so has the command. Meanwhile, session sends heartbeats to the job. It ends if the job
-// has got none for so long that it ends.
+// terminal, so has the command.
 func session(b *base, alloc *api.Allocation, command []string) (int, error) {
 	client, err := api.NewClient(b.config()) // without a deadline, because sessions can stay open for long
 	if err != nil {
 		return 0, err
 	}
-	exec := func(ctx context.Context, command []string, in io.Reader, out, err io.Writer, sizes <-chan api.TerminalSize) (int, error) {
-		return client.Allocations().Exec(ctx, alloc, "shell", sizes != nil, command, in, out, err, sizes, &api.QueryOptions{Namespace: alloc.Namespace})
-	}
-	ctx, cancel := context.WithCancel(b.ctx)
-	defer cancel()
-	go func() {
-		for heard := time.Now(); ctx.Err() == nil; pause(ctx, sessionBeat) {
-			once, done := context.WithTimeout(ctx, sessionBeat)
-			code, err := exec(once, []string{"/bin/sh", "-c", beatScript}, strings.NewReader(""), io.Discard, io.Discard, nil)
-			done()
-			if err == nil && code == 0 {
-				heard = time.Now()
-			} else if time.Since(heard) > sessionGrace {
-				cancel()
-			}
-		}
-	}()
 	command = append([]string{"/bin/sh", "-c", commandScript, "sh", cmp.Or(os.Getenv("TERM"), "dumb")}, command...)
+	query := &api.QueryOptions{Namespace: alloc.Namespace}
 	in, out := terminalOf(b.io.in), terminalOf(b.raw())
 	if in == nil || out == nil {
-		return exec(ctx, command, b.io.in, b.raw(), b.rawErr(), nil)
+		return client.Allocations().Exec(b.ctx, alloc, "shell", false, command, b.io.in, b.raw(), b.rawErr(), nil, query)
 	}
 	was, err := term.MakeRaw(int(in.Fd()))
 	if err != nil {
 		return 0, fmt.Errorf("making the terminal raw: %w", err)
 	}
 	defer func() { _ = term.Restore(int(in.Fd()), was) }() // the terminal may already be closed
+	ctx, cancel := context.WithCancel(b.ctx)
+	defer cancel()
 	sizes := make(chan api.TerminalSize, 1)
 	go func() {
 		for ; ctx.Err() == nil; pause(ctx, time.Second) {
@@ -224,5 +184,5 @@ func session(b *base, alloc *api.Allocation, command []string) (int, error) {
 			}
 		}
 	}()
-	return exec(ctx, command, in, out, out, sizes)
+	return client.Allocations().Exec(ctx, alloc, "shell", true, command, in, out, out, sizes, query)
 }

@@ -10,12 +10,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nomad-pal/nomad-pal/internal/patience"
 )
 
 // keeper runs the script of a session's job, beside a process of the session.
-func keeper(t *testing.T, vars ...string) (session *exec.Cmd) {
+func keeper(t *testing.T, mark string, vars ...string) (session *exec.Cmd) {
 	t.Helper()
 	job, err := (shellJob{job: "s", driver: "raw_exec", jobFlags: jobFlags{vars: vars}}).parse("default")
 	if err != nil {
@@ -26,7 +27,7 @@ func keeper(t *testing.T, vars ...string) (session *exec.Cmd) {
 	ctx, cancel := patience.Context(t.Context(), patience.Limits{})
 	defer cancel()
 	session = exec.CommandContext(ctx, "/bin/sh", "-c", "trap '' HUP TERM; sleep 1000; true") // ignores signals
-	session.Env = env
+	session.Env = append(env, mark+env[len(env)-1][len("NOMAD_ALLOC_ID="):])
 	if err := session.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -39,18 +40,23 @@ func keeper(t *testing.T, vars ...string) (session *exec.Cmd) {
 	return session
 }
 
-// A job ends by itself, and ends the session's processes, if the session's heartbeats stop or its
-// time is over.
+// A job ends by itself, and ends what is left of the session, when its time is over, or when the session
+// has no process that [commandScript] started.
 func TestShellKeeper(t *testing.T) {
 	t.Parallel()
-	for name, vars := range map[string][]string{
-		"silent":      {"seconds=1000", "grace=1"},
-		"time's over": {"seconds=1", "grace=1000"},
+	for _, c := range []struct {
+		name, mark string
+		vars       []string
+		least      time.Duration
+	}{
+		{"left", "OTHER=", []string{"seconds=1000", "grace=1"}, 0},
+		{"time's over", "PAL_SESSION=", []string{"seconds=5", "grace=1"}, 4 * time.Second},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			if session := keeper(t, vars...); session.ProcessState.Success() {
-				t.Errorf("the session's process: %v", session.ProcessState)
+			began := time.Now()
+			if session := keeper(t, c.mark, c.vars...); session.ProcessState.Success() || time.Since(began) < c.least {
+				t.Errorf("the session's process: %v, after %v", session.ProcessState, time.Since(began))
 			}
 		})
 	}
@@ -100,9 +106,8 @@ func TestShellRefuses(t *testing.T) {
 		code int
 		says string
 	}{
-		{"shell -gpus 0", 1, "has at least one GPU"},
-		{"shell -time soon", 1, "-time soon -gpus 1: "},
-		{"shell -time 500ms", 1, "a session lasts at least a second"},
+		{"shell -gpus 0", 2, "the job requests no GPUs"},
+		{"shell -time soon", 1, "-time soon: not a positive duration"},
 		{"shell -var rack=1", 1, "Undefined -var variable"},
 		{`shell -var meta={pal_class="Z"}`, 2, `application class "Z" is unknown`},
 		{"shell -job huge -gpus 5", 2, "huge can never start here as written"},
@@ -131,17 +136,5 @@ func TestShellNamesItsUser(t *testing.T) {
 	job, _, err := c.client("").API().Jobs().Info("huge", nil)
 	if err != nil || job.Meta["pal_user"] != "anna" {
 		t.Errorf("%v, %v", job.Meta, err)
-	}
-}
-
-// A session may have the name of a session that has ended. Nothing else is said of the second, because
-// the agent may still show the first.
-func TestShellAgain(t *testing.T) {
-	c := newCluster(t)
-	c.agent("", atAnyPort)
-	for range 2 {
-		if code, _, said := c.does(strings.Fields("shell -job huge -gpus 5")...); code == 0 || strings.Contains(said, "exists") {
-			t.Errorf("%d %s", code, said)
-		}
 	}
 }
