@@ -17,7 +17,6 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/nomad-pal/nomad-pal/internal/race"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
@@ -192,9 +191,6 @@ func TestErrorsFitTheTerminal(t *testing.T) {
 
 // A command accepts exactly the options in its help: the reference is made from the help.
 func TestHelpNamesTheOptions(t *testing.T) {
-	if race.Enabled {
-		t.Skip(race.Sampled) // this test has one goroutine
-	}
 	all, names, help := commands(t.Context(), streams{}), map[string]bool{}, map[string]string{}
 	for name, f := range all {
 		command, err := f()

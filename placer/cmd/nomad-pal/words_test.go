@@ -10,8 +10,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-
-	"github.com/nomad-pal/nomad-pal/internal/race"
 )
 
 // synonyms are words that people must not read, each with the word to use instead: one
@@ -63,9 +61,6 @@ func TestSynonyms(t *testing.T) {
 // Commands, page, API and docs use one word for one thing. Only docs/results may say that machines
 // are busy and that GPUs are held in vain.
 func TestOneWordForOneThing(t *testing.T) {
-	if race.Enabled {
-		t.Skip(race.Sampled) // this test has one goroutine
-	}
 	texts := map[string]string{}
 	for name, f := range commands(t.Context(), streams{}) {
 		command, err := f()
