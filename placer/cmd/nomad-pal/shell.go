@@ -33,7 +33,7 @@ Shell Options:
   -gpus=<n>                GPUs, all on one node. Default: 1.
   -time=<duration>         The time limit, as in 90m, 2d or 1-12:00:00. Default: 2h.
   -image=<image>           A docker image with sh, sleep and date. Default: no container.
-  -job=<name>              The name of a new job. Default: shell-<user>-<random>.
+  -job=<name>              The job's name. Default: shell-<user>-<random>.
   -var=<name>=<value>      cpu (MHz, 1000), memory (MB, 4096), node_pool, or meta, as in
                            'meta={pal_class="A"}'. May be given several times.
 `, examples(
@@ -103,7 +103,11 @@ func shell(b *base, a *answers, job *api.Job, command []string) int {
 		return 2
 	}
 	k := cluster.KeyOf(job)
-	if _, err := register(b, a.nomad, gated, &api.RegisterOptions{EnforceIndex: true}); err != nil { // replaces no job
+	once := &api.RegisterOptions{EnforceIndex: true} // replaces an ended job of this name, but none that runs or waits
+	if was, err := a.nomad.Job(b.ctx, k); err == nil && was != nil && cluster.Ended(was) {
+		once.ModifyIndex = *was.JobModifyIndex
+	}
+	if _, err := register(b, a.nomad, gated, once); err != nil {
 		return notRegistered(b, a.nomad, job, err) // without an answer, the job may run; it ends a minute after its start
 	}
 	defer func() {

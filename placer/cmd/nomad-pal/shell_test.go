@@ -138,3 +138,14 @@ func TestShellNamesItsUser(t *testing.T) {
 		t.Errorf("%v, %v", job.Meta, err)
 	}
 }
+
+// A session can take the name of a job that has ended.
+func TestShellAgain(t *testing.T) {
+	c := newCluster(t)
+	c.agent("", atAnyPort)
+	for range 2 {
+		if code, _, said := c.does(strings.Fields("shell -job huge -gpus 5")...); code == 0 || strings.Contains(said, "exists") {
+			t.Errorf("%d %s", code, said)
+		}
+	}
+}
