@@ -113,29 +113,6 @@ func TestNoAdviceBeforeOthers(t *testing.T) {
 	})
 }
 
-// If somebody has set a job's priority, explain does not suggest another priority in the jobspec,
-// because that priority would not apply.
-func TestSetPriorityApplies(t *testing.T) {
-	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) { c.Queue.Order = queue.FIFO }}, func(w *bed.World) {
-		w.AddNodes(1, 4)
-		p := w.StartPlacer()
-		for _, name := range []string{"runs", "first", "second"} {
-			w.Submit(bed.Gang{Name: name, GPUs: 4, Runs: time.Hour})
-			w.RunFor(5 * time.Second)
-		}
-		if e := explained(w, "second"); e.Try != "priority=80" {
-			w.T.Fatalf("it suggests %q: the test proves nothing", e.Try)
-		}
-		if _, err := p.Control(w.T.Context(), bed.Key("second"), func(of *gang.Control) { of.Priority = 40 }); err != nil {
-			w.T.Fatal(err)
-		}
-		w.RunFor(5 * time.Second)
-		if e := explained(w, "second"); e.Try != "" {
-			w.T.Errorf("it suggests %q", e.Try)
-		}
-	})
-}
-
 // A job is stopped, and planned again while a stopped member still runs. Plan reports what the new
 // version would wait for.
 func TestPlanWhileMembersEnd(t *testing.T) {

@@ -136,48 +136,6 @@ func TestAfterItRan(t *testing.T) {
 	}
 }
 
-// Jobs of a higher priority go first, and explain says so for the jobs behind them.
-func TestPriorityIsExplained(t *testing.T) {
-	for counts, want := range map[bool]string{true: "priority 40: 2 waiting jobs go first because of a higher priority", false: ""} {
-		bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) { c.Queue.JobPriority = counts }}, func(w *bed.World) {
-			w.AddNodes(1, 4)
-			w.StartPlacer()
-			w.Submit(bed.Gang{Name: "full", GPUs: 4, Runs: 3 * time.Minute, Priority: 10})
-			w.ExpectRunning("full", 10*time.Second)
-			for name, priority := range map[string]int{"low": 40, "same": 40, "mid": 50, "high": 60} {
-				w.Submit(bed.Gang{Name: name, GPUs: 4, Runs: time.Hour, Priority: priority})
-			}
-			w.RunFor(20 * time.Second)
-			if e := explained(w, "low"); strings.Contains(e.Note, "priority") != counts || !strings.Contains(e.Note, want) {
-				w.T.Errorf("priorities matter: %v: %q", counts, e.Note)
-			}
-			if e := explained(w, "high"); strings.Contains(e.Note, "priority") {
-				w.T.Errorf("of the highest: %q", e.Note)
-			}
-			if !counts {
-				return
-			}
-			w.ExpectRunning("high", 10*time.Minute)
-		})
-	}
-}
-
-// The job's place in the queue is that of a job which is submitted when the jobs in its pal_after
-// finish.
-func TestAfterTakesNoPlace(t *testing.T) {
-	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) { c.Queue.Order = "fifo" }}, func(w *bed.World) {
-		w.AddNodes(1, 4)
-		w.StartPlacer()
-		w.Submit(bed.Gang{Name: "prepare", Ungated: true, Runs: time.Minute, Change: withoutGPUs})
-		w.Submit(bed.Gang{Name: "full", GPUs: 4, Runs: 3 * time.Minute})
-		w.ExpectRunning("full", 10*time.Second)
-		w.Submit(bed.Gang{Name: "report", GPUs: 4, Runs: time.Hour, Meta: map[string]string{"pal_after": "prepare"}})
-		w.RunFor(20 * time.Second)
-		w.Submit(bed.Gang{Name: "other", GPUs: 4, Runs: time.Hour})
-		w.ExpectRunning("other", 4*time.Minute)
-	})
-}
-
 // A job shows the outcome of the job that it waits for. After a failure, it starts once the other
 // has been run again successfully.
 func TestAfterFailure(t *testing.T) {
@@ -292,38 +250,6 @@ func TestAfterIsToldEarly(t *testing.T) {
 	}
 }
 
-// Hundreds of jobs that wait for others cause no requests while the others do not change. Each
-// starts soon after the job in its pal_after has finished.
-func TestAfterMany(t *testing.T) {
-	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		const jobs = 300
-		w.AddNodes(1, 4)
-		w.StartPlacer()
-		for i := range jobs {
-			w.Submit(bed.Gang{Name: fmt.Sprint("report-", i), Runs: time.Minute, Meta: map[string]string{"pal_after": fmt.Sprint("prepare-", i)}})
-		}
-		w.RunFor(10 * time.Second)
-		asked := 0
-		w.Nomad.FailBy(func(r nomadtest.Request) nomadtest.Fault {
-			if strings.HasPrefix(r.Path, "/v1/job/prepare-") {
-				asked++
-			}
-			return nomadtest.None
-		})
-		w.RunFor(time.Minute)
-		if asked > 0 {
-			t.Errorf("%d requests in a minute without changes", asked)
-		}
-		for _, i := range []int{0, 100, jobs - 1} {
-			w.Submit(bed.Gang{Name: fmt.Sprint("prepare-", i), Ungated: true, Runs: time.Second, Change: withoutGPUs})
-			w.ExpectRunning(fmt.Sprint("report-", i), 4*time.Second)
-		}
-		if asked > 30 {
-			t.Errorf("%d requests for three jobs", asked)
-		}
-	})
-}
-
 // Plan says that a job starts only after others, whether there is room for it now or not. It
 // predicts no start, because it does not know when the others will finish.
 func TestPlanAfter(t *testing.T) {
@@ -361,28 +287,6 @@ func TestPlanAfter(t *testing.T) {
 			if err != nil || (e.State == palapi.Starting) != strings.HasPrefix(want, "would") || !strings.HasPrefix(e.Reason.String(), want) {
 				t.Errorf("after %s: %s, %s, %v", after, e.State, e.Reason, err)
 			}
-		}
-	})
-}
-
-// A job has ended only when its tasks have ended. A stopped job may still write its checkpoint.
-func TestAfterTheLastTask(t *testing.T) {
-	bed.Run(t, bed.Options{Seed: 1, Nomad: nomadtest.Options{Kill: 30 * time.Second}}, func(w *bed.World) {
-		w.AddNodes(1, 4)
-		w.StartPlacer()
-		w.Submit(bed.Gang{Name: "first", Runs: time.Hour, Change: func(j *api.Job) { j.TaskGroups[0].Tasks[0].KillTimeout = new(time.Minute) }})
-		w.Submit(bed.Gang{Name: "second", Runs: time.Hour, Meta: map[string]string{"pal_after": "first"}})
-		w.ExpectRunning("first", 10*time.Second)
-		if err := w.Stop(bed.Key("first")); err != nil {
-			w.T.Fatal(err)
-		}
-		w.RunFor(20 * time.Second)
-		if got, want := reasonOf(w, "second"), "comes after default/first (pal_after): that job is running"; got != want {
-			w.T.Errorf("%q, want %q", got, want)
-		}
-		w.RunFor(time.Minute)
-		if got, want := reasonOf(w, "second"), "comes after default/first (pal_after): that job was stopped before it finished; run it again"; got != want {
-			w.T.Errorf("%q, want %q", got, want)
 		}
 	})
 }

@@ -9,18 +9,6 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// A deployment of an earlier version is superseded: Nomad has not evaluated the current version
-// yet.
-func TestSupersededDeployment(t *testing.T) {
-	for version, want := range map[uint64]bool{2: false, 3: true} {
-		job := api.NewServiceJob("api", "api", "global", 50)
-		job.Version = &version
-		if d, _ := describe(&api.Deployment{JobVersion: 2, Status: api.DeploymentStatusRunning}, job); d.Superseded != want {
-			t.Errorf("version 2 of %d: %+v", version, d)
-		}
-	}
-}
-
 // A deployment reports members that became unhealthy, such as a failed canary. A member that a drain
 // replaced does not count beside its replacement.
 func TestProgressOfADeployment(t *testing.T) {

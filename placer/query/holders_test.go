@@ -4,7 +4,6 @@
 package query_test
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -66,25 +65,6 @@ func TestHolders(t *testing.T) {
 		e, err := s.Explain(t.Context(), cluster.JobKey{Namespace: "default", ID: "known"})
 		if err != nil || len(e.Alternatives) != 1 || e.Alternatives[0].What != "the best now" || e.Alternatives[0].Cost <= 0 {
 			t.Errorf("known %+v, %v", e, err)
-		}
-	})
-}
-
-// If many jobs hold the GPUs, the first are named and the others counted.
-func TestManyHolders(t *testing.T) {
-	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // the T of the synctest bubble
-		w.AddNodes(3, 8)
-		w.StartPlacer()
-		for i := range 23 {
-			w.Submit(bed.Gang{Name: fmt.Sprint("holds", i), Runs: time.Hour})
-		}
-		w.RunFor(10 * time.Second)
-		w.Submit(bed.Gang{Name: "waits", Members: 2, Runs: time.Hour})
-		w.RunFor(10 * time.Second)
-		e, err := snapshot(w).Explain(t.Context(), cluster.JobKey{Namespace: "default", ID: "waits"})
-		if err != nil || e.Holders == nil || len(e.Holders.Jobs) != 20 || e.Holders.Omitted != 3 || !e.Holders.Jobs[0].Needed || !e.Holders.Enough {
-			t.Errorf("%+v, %v", e.Holders, err)
 		}
 	})
 }

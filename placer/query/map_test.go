@@ -157,31 +157,3 @@ func TestUnavailableSaysWhy(t *testing.T) {
 		}
 	})
 }
-
-// The placer has no event for the GPUs of a job without a gate. HeldSince tells the page when the job
-// got its GPUs.
-func TestHeldSince(t *testing.T) {
-	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		w.AddNodes(1, 2)
-		w.StartPlacer()
-		w.RunFor(time.Minute)
-		before := time.Now()
-		w.Submit(bed.Gang{Name: "plain", GPUs: 1, Ungated: true, Runs: time.Hour})
-		w.RunFor(time.Minute)
-		held := 0
-		for _, g := range snapshot(w).GPUs() {
-			if g.Job != "" {
-				held++
-			}
-			switch {
-			case g.Job == "" && !g.HeldSince.IsZero():
-				t.Errorf("%s, which no job holds, is held since %s", g.ID, g.HeldSince)
-			case g.Job != "" && (g.HeldSince.Before(before) || g.HeldSince.After(before.Add(10*time.Second))):
-				t.Errorf("%s is held since %s; the job was submitted at %s", g.ID, g.HeldSince, before)
-			}
-		}
-		if held != 1 {
-			t.Errorf("%d GPUs are held, want 1", held)
-		}
-	})
-}

@@ -33,22 +33,6 @@ func workers(kind string, members int) (*cluster.State, *api.Job, func(id, clien
 	}
 }
 
-// A member whose image is still being pulled is pending in Nomad, and not shown as running.
-func TestPendingMembersDoNotRun(t *testing.T) {
-	s, job, member := workers(api.JobTypeBatch, 3)
-	for id, client := range map[string]string{"a": api.AllocClientStatusRunning, "b": api.AllocClientStatusPending, "c": api.AllocClientStatusPending} {
-		s.PutAlloc(member(id, client))
-	}
-	st := gang.Observe(s, job)
-	if got := membersSay(s, st).String(); !strings.HasPrefix(got, "1 of 3 members run, 2 placed and pending") {
-		t.Error(got)
-	}
-	st.Nomad = palapi.Running // because all its members are placed
-	if got := membersLack(s, st).String(); !strings.HasPrefix(got, "1 of 3 members run, 2 placed and pending") {
-		t.Error(got)
-	}
-}
-
 // A failed member that Nomad restarts after a delay is not said to be fetching its image, and
 // neither is one that waits until the member that it replaces has ended.
 func TestRestartingMembers(t *testing.T) {
@@ -69,39 +53,6 @@ func TestRestartingMembers(t *testing.T) {
 	const want = "0 of 3 members run, 1 ended and now restarting (restart block), 1 placed but waiting for old members to end (kill_timeout), 1 placed and pending"
 	if got := membersSay(s, gang.Observe(s, job)).String(); !strings.HasPrefix(got, want) {
 		t.Error(got)
-	}
-}
-
-// Pending canaries do not make the members that run beside them pending.
-func TestPendingCanaries(t *testing.T) {
-	s, job, member := workers(api.JobTypeService, 2)
-	for id, client := range map[string]string{"a": "running", "b": "running", "c": "pending", "d": "pending"} {
-		s.PutAlloc(member(id, client))
-	}
-	if got := membersSay(s, gang.Observe(s, job)).String(); got != "2 of 2 members run" {
-		t.Error(got)
-	}
-}
-
-// Members of a purged job of the same name do not count for the current job, nor do members that
-// its author no longer wants.
-func TestOutcomeCountsItsOwnMembers(t *testing.T) {
-	s, job, member := workers(api.JobTypeBatch, 3)
-	created := uint64(5)
-	job.CreateIndex = &created
-	for i := range 6 {
-		a := member(fmt.Sprint("new", i), api.AllocClientStatusComplete)
-		a.Name, a.CreateIndex = fmt.Sprintf("j.workers[%d]", i), 7
-		if i > 3 { // the purged job had more: its count was 4
-			a.CreateIndex = 2
-		}
-		s.PutAlloc(a)
-	}
-	if o := OutcomeOf(&model.Model{State: s}, gang.Observe(s, job)); o.Reason.String() != "3 of 3 members complete" {
-		t.Error(o.Reason.String())
-	}
-	if n := len(lastAllocs(s, cluster.KeyOf(job), job)); n != 4 {
-		t.Errorf("%d members", n)
 	}
 }
 

@@ -143,29 +143,6 @@ func TestPictureWhileThePlacerWorks(t *testing.T) {
 	})
 }
 
-// While a gang waits and nothing happens, no new snapshot is made for a while, because only the
-// time changes.
-func TestPictureStays(t *testing.T) {
-	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		w.AddNodes(1, 4)
-		p := w.StartPlacer()
-		w.Submit(bed.Gang{Name: "full", GPUs: 4, Runs: time.Hour})
-		w.ExpectRunning("full", 10*time.Second)
-		w.Submit(bed.Gang{Name: "waits", GPUs: 4, Runs: time.Hour})
-		w.RunFor(time.Minute)
-		last, made := p.Picture(), 0
-		for range 60 {
-			w.RunFor(time.Second)
-			if s := p.Picture(); s != last {
-				last, made = s, made+1
-			}
-		}
-		if made > 7 {
-			w.T.Errorf("%d snapshots in a minute without changes", made)
-		}
-	})
-}
-
 // settled starts a placer on a node that is full, and waits until nothing changes.
 func settled(w *bed.World) *bed.Placer {
 	w.AddNodes(1, 4)
@@ -174,30 +151,6 @@ func settled(w *bed.World) *bed.Placer {
 	w.ExpectRunning("full", 10*time.Second)
 	w.RunFor(time.Minute)
 	return p
-}
-
-// A request for the latest state contains the changes in Nomad's last events; other requests get
-// the existing snapshot.
-func TestPictureOfThePresent(t *testing.T) {
-	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // that of the synctest bubble
-		p := settled(w)
-		for i := range 5 {
-			name := fmt.Sprint("new-", i)
-			has := func(s *query.Snapshot) bool {
-				return slices.ContainsFunc(s.Jobs(), func(j palapi.JobStatus) bool { return j.Job == name })
-			}
-			w.Submit(bed.Gang{Name: name})
-			w.RunFor(50 * time.Millisecond) // until Nomad's event has come
-			if i > 0 && has(p.Picture()) {  // at most one is made per second
-				t.Errorf("%s is in a snapshot that was made before it", name)
-			}
-			now, err := p.PictureSince(t.Context(), time.Now())
-			if err != nil || !has(now) {
-				t.Errorf("%s is not in the latest snapshot (%v)", name, err)
-			}
-		}
-	})
 }
 
 // While nobody asks, changes seldom lead to a snapshot. Who asks then gets a snapshot with the
@@ -267,26 +220,6 @@ func TestPictureHasTheOrder(t *testing.T) {
 		s, err := p.PictureSince(w.T.Context(), time.Now())
 		if err != nil || !slices.ContainsFunc(s.Jobs(), func(j palapi.JobStatus) bool { return j.Job == "waits" && j.Held }) {
 			w.T.Errorf("the snapshot lacks the hold (%v)", err)
-		}
-	})
-}
-
-// A change that nobody asks about causes no further cycles.
-func TestCyclesOnlyIfAsked(t *testing.T) {
-	bed.Run(t, bed.Options{Seed: 1, Unwatched: true}, func(w *bed.World) {
-		w.AddNodes(1, 4)
-		p := w.StartPlacer()
-		w.Submit(bed.Gang{Name: "first", Runs: time.Hour})
-		w.RunFor(30 * time.Second)
-		w.Submit(bed.Gang{Name: "second", Runs: time.Hour})
-		w.RunFor(5 * time.Second)
-		was := p.Vitals().Cycles
-		w.RunFor(time.Minute)
-		if cycles := p.Vitals().Cycles - was; cycles > 4 {
-			w.T.Errorf("%d cycles in a minute without changes", cycles)
-		}
-		if age := time.Since(p.LastPicture().Model().Time); age > 61*time.Second {
-			w.T.Errorf("the last snapshot is %s old", age)
 		}
 	})
 }

@@ -17,29 +17,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
 
-// The plan of a job that has finished, completely or in part, covers all its members, because a new
-// version runs them again.
-func TestPlanOfFinished(t *testing.T) {
-	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // the T of the synctest bubble
-		w.AddNodes(2, 4)
-		w.StartPlacer()
-		g := bed.Gang{Name: "short", Members: 2, GPUs: 4, Runs: 5 * time.Second}
-		w.Submit(g)
-		w.ExpectFinished("short", time.Minute)
-		for _, known := range []bool{false, true} {
-			job := g.Job()
-			if known { // as explain -what-if does
-				job = w.Nomad.Job(bed.Key("short"))
-			}
-			cluster.Canonicalize(job)
-			if e, err := snapshot(w).Plan(w.T.Context(), job); err != nil || e.State != palapi.Starting || e.Decision.Demand != 8 {
-				t.Errorf("known to Nomad %t: %+v of %+v, %v", known, e, e.Decision, err)
-			}
-		}
-	})
-}
-
 // Plan treats a job with a gate in only some groups as run would register it.
 func TestPlanOfPartlyGated(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {

@@ -15,31 +15,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/window"
 )
 
-// A running job shows since when it runs, on how many nodes, and its expected end. Explain also
-// shows the basis of that estimate. A waiting job shows none of these.
-func TestProgress(t *testing.T) {
-	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		w.AddNodes(2, 2)
-		w.StartPlacer()
-		began := time.Now()
-		w.Submit(bed.Gang{Name: "runs", Members: 2, GPUs: 2, Runs: time.Hour, Meta: map[string]string{"pal_duration": "1h"}})
-		w.ExpectRunning("runs", 10*time.Second)
-		w.Submit(bed.Gang{Name: "waits", GPUs: 2})
-		w.RunFor(10 * time.Minute)
-		runs, waits := shown(w, "runs"), shown(w, "waits")
-		if runs.Nodes != 2 || runs.Started.Sub(began).Abs() > 10*time.Second || runs.EndFrom.After(began.Add(time.Hour)) || !runs.EndTo.After(began.Add(time.Hour)) {
-			w.T.Errorf("runs: %+v", runs)
-		}
-		if waits.Nodes != 0 || !waits.Started.IsZero() || !waits.EndTo.IsZero() {
-			w.T.Errorf("waits: %+v", waits)
-		}
-		e := explained(w, "runs")
-		if !e.EndFrom.Equal(runs.EndFrom) || !strings.Contains(e.EndWhy, "pal_duration = 1h counts as the time on the best GPUs that the job can get; 8 of 10 jobs end") { // though it needs two nodes
-			w.T.Errorf("explain: %v, %q", e.EndFrom, e.EndWhy)
-		}
-	})
-}
-
 // The end of a job's first run without pal_duration is unknown: explain says so, and what to set. A
 // service has no expected end.
 func TestEndNotKnown(t *testing.T) {

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hashicorp/nomad/api"
-
 	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
@@ -31,30 +29,6 @@ func TestReleasedHasNoPins(t *testing.T) {
 		e, err := snapshot(w).Explain(w.T.Context(), cluster.JobKey(bed.Key("a")))
 		if err != nil || e.State != palapi.Native || e.Decision == nil || e.Mode != "" {
 			w.T.Errorf("%v: %+v", err, e)
-		}
-	})
-}
-
-// If a job's author runs it again without a gate, and Nomad places it on other GPUs, explain shows
-// no chosen GPUs.
-func TestPlacedElsewhereByNomad(t *testing.T) {
-	bed.Run(t, bed.Options{Seed: 1, Unchecked: true}, func(w *bed.World) {
-		w.AddNodes(2, 2)
-		w.StartPlacer()
-		w.Submit(bed.Gang{Name: "a", Members: 2, Runs: time.Hour})
-		w.ExpectRunning("a", 10*time.Second)
-		w.RunFor(10 * time.Second)
-		was := explained(w, "a")
-		job := rewrite.Author(w.Nomad.Job(bed.Key("a")))
-		job.Constraints = append(job.Constraints, api.NewConstraint("${node.unique.id}", "!=", was.Decision.Chosen.Members[0].Node))
-		job.TaskGroups[0].Tasks[0].Env = map[string]string{"RUN": "2"}
-		if err := w.Register(job); err != nil {
-			w.T.Fatal(err)
-		}
-		w.RunFor(10 * time.Second)
-		e := explained(w, "a")
-		if e.State != palapi.Native || len(e.Allocations) != 2 || e.Decision != nil || !e.Decided.IsZero() {
-			w.T.Errorf("%s on %+v: %+v", e.State, e.Allocations, e.Decision)
 		}
 	})
 }

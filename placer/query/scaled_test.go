@@ -52,45 +52,6 @@ func shown(w *bed.World, name string) (j palapi.JobStatus) {
 	return j
 }
 
-// A service is scaled up: Nomad places as many new members as fit, whatever the tenant's limit is.
-// Explain says what the others wait for. The tenant holds the GPUs of the members that run.
-func TestScaledBeyond(t *testing.T) {
-	for name, c := range map[string]struct {
-		tenant      queue.Tenant
-		count, runs int
-	}{
-		"its tenant's limit": {queue.Tenant{Quota: 3, BorrowingLimit: new(3)}, 8, 8},
-		"the cluster":        {queue.Tenant{}, 10, 8},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bed.Run(t, bed.Options{Seed: 1, Placer: func(o *model.Config) {
-				o.Queue.Tenants = map[string]queue.Tenant{"default": c.tenant}
-			}}, func(w *bed.World) {
-				t := w.T
-				w.AddNodes(2, 4)
-				w.StartPlacer()
-				w.Submit(bed.Gang{Name: "api", Members: 2, Service: true})
-				w.ExpectRunning("api", 10*time.Second)
-				scaled(w, "api", c.count)
-				w.RunFor(time.Minute)
-				if held := len(w.GPUs(bed.Key("api"))); held != c.runs {
-					t.Errorf("%d members run, want %d", held, c.runs)
-				}
-				e := explained(w, "api")
-				lacks := e.State == palapi.Starting && strings.Contains(e.Reason.String(), `Nomad has no room for group "workers"`)
-				if lacks != (c.runs < c.count) || len(e.Remedies) > 0 {
-					t.Errorf("%s: %s: %q", e.State, e.Reason.String(), e.Remedies)
-				}
-				s := snapshot(w)
-				use := s.Tenants(func(string) bool { return true })
-				if len(use) != 1 || use[0].GPUs != float64(c.runs) || use[0].Awaited != float64(c.count-c.runs) {
-					t.Errorf("%+v", use)
-				}
-			})
-		})
-	}
-}
-
 // The changes with which a waiting job would start now use no GPU that is reserved for a job ahead
 // of it, and are shown in the form in which they can be made.
 func TestWhatWouldFit(t *testing.T) {
@@ -238,27 +199,4 @@ func TestScaledFromNone(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A job that runs was submitted before its members started, also if its author has changed it since.
-func TestSubmittedBeforeItStarted(t *testing.T) {
-	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		w.AddNodes(2, 4)
-		w.StartPlacer()
-		began := time.Now()
-		w.Submit(bed.Gang{Name: "gang", Members: 2, Runs: time.Hour})
-		w.Submit(bed.Gang{Name: "native", Members: 2, Service: true, Ungated: true})
-		w.ExpectRunning("gang", 10*time.Second)
-		w.RunFor(time.Minute)
-		scaled(w, "native", 1)
-		if err := w.Edit(bed.Key("gang"), func(j *api.Job) { j.TaskGroups[0].Count = new(8) }); err != nil {
-			w.T.Fatal(err)
-		}
-		w.RunFor(10 * time.Second)
-		for name, state := range map[string]palapi.State{"gang": palapi.Resubmitted, "native": palapi.Native} {
-			if j := shown(w, name); j.State != state || j.Submitted.After(j.Started) || j.Submitted.Before(began) {
-				w.T.Errorf("%s, %s: submitted at %v, started at %v", name, j.State, j.Submitted, j.Started)
-			}
-		}
-	})
 }

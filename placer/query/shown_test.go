@@ -138,33 +138,6 @@ func TestPlanOfCanaries(t *testing.T) {
 	})
 }
 
-// A gang that waits for closer GPUs shows the latest time at which it starts. That time does not
-// move with the clock.
-func TestHopesUntil(t *testing.T) {
-	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		w.AddNodes(2, 4)
-		p := w.StartPlacer()
-		defer beating(w, "agent", p.Vitals)()
-		for i := range 2 {
-			w.Submit(bed.Gang{Name: fmt.Sprint("half-", i), GPUs: 2, Runs: 10 * time.Hour, Meta: map[string]string{"pal_duration": "20m"}, Change: func(j *api.Job) {
-				j.Constraints = append(j.Constraints, &api.Constraint{LTarget: "${node.unique.name}", Operand: "=", RTarget: fmt.Sprint("node-", i)})
-			}})
-		}
-		w.RunFor(5 * time.Second)
-		w.Submit(bed.Gang{Name: "near", Members: 2, GPUs: 2, Meta: map[string]string{"pal_duration": "30m"}})
-		var until time.Time
-		for range 3 {
-			w.RunFor(5 * time.Minute)
-			e, err := snapshot(w).Explain(w.T.Context(), cluster.JobKey{Namespace: "default", ID: "near"})
-			if err != nil || e.Wait == nil || e.Wait.Reason != reason.Locality || !until.IsZero() && !e.StartTo.Equal(until) {
-				w.T.Errorf("%+v, %v, want until %v", e, err, until)
-			}
-			until = e.StartTo
-		}
-		w.ExpectRunning("near", 6*time.Minute)
-	})
-}
-
 // snapshot returns the cluster in the active placer's view.
 func snapshot(w *bed.World) *query.Snapshot {
 	w.T.Helper()

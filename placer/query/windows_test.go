@@ -5,7 +5,6 @@ package query_test
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -196,28 +195,6 @@ func TestWindowsAreNotChosen(t *testing.T) {
 			}
 			if !strings.Contains(e.Reason.String(), `window "kernel" reserves 8 GPUs`) {
 				w.T.Errorf("%s: reason %q", what, e.Reason.String())
-			}
-		}
-	})
-}
-
-// A window does not make a job accept outliers, so explain and plan offer no change with which the
-// job would fit only on outliers.
-func TestNoOutliersBesideWindows(t *testing.T) {
-	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) {
-		c.Windows = []window.Window{{Name: "kernel", Start: time.Now().Add(time.Hour), Duration: time.Hour, Nodes: []string{"*-0"}}}
-	}}, func(w *bed.World) {
-		w.Nomad.AddNode(nomadtest.GPUNode(0, 4))
-		w.Nomad.AddNode(measuredNode(1, 1, 3, 3, 3))
-		w.StartPlacer()
-		long := map[string]string{"pal_duration": "3h", "pal_class": "A"}
-		waits := bed.Gang{Name: "waits", Members: 4, Runs: time.Hour, Meta: long}
-		plan := planned(w, waits)
-		w.Submit(waits)
-		w.RunFor(10 * time.Second)
-		for what, e := range map[string]*palapi.Explanation{"plan": plan, "explain": explained(w, "waits")} {
-			if got := sentences(e.Remedies); !slices.Equal(got, []string{"With count = 1 instead of 4, the job would fit now."}) {
-				w.T.Errorf("%s: %s: %q", what, e.Reason.String(), got)
 			}
 		}
 	})
