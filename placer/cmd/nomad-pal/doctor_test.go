@@ -170,20 +170,6 @@ func TestDoctorOfToken(t *testing.T) {
 	}
 }
 
-// Servers without a leader still answer: doctor says that the address is right, and
-// names the problem.
-func TestDoctorWithoutLeader(t *testing.T) {
-	c := newCluster(t)
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		http.Error(w, "No cluster leader", http.StatusInternalServerError)
-	}))
-	defer s.Close()
-	k := c.found("nomad", "-address="+s.URL)
-	if k.Verdict != palapi.Fail || !strings.Contains(k.Found, "answers: ") || strings.Contains(k.Next, "NOMAD_ADDR") {
-		t.Errorf("%+v", k)
-	}
-}
-
 // doctor also reports an agent that answers, but does not work or does not report its state.
 func TestDoctorOfAgentInTrouble(t *testing.T) {
 	c := newCluster(t)

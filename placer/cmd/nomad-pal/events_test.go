@@ -104,14 +104,3 @@ func TestEventsOfStandby(t *testing.T) {
 		}
 	}
 }
-
-// An agent of a later version may report events that this version does not
-// know.
-func TestEventOfALaterVersion(t *testing.T) {
-	var out bytes.Buffer
-	b := base{io: streams{out: &out}}
-	b.printEvent(palapi.Event{Kind: "a-kind-of-a-later-version", Namespace: "default", Job: "train", Text: "was told apart"})
-	if !strings.Contains(out.String(), "a-kind-of-a-later-version default/train was told apart") {
-		t.Error(out.String())
-	}
-}

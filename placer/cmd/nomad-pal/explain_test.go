@@ -24,7 +24,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
-	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -236,37 +235,6 @@ func TestPlanOfSystemJob(t *testing.T) {
 		}
 		if code, out, said := c.reads(text, "run", "-detach", "-"); code != 0 || strings.Contains(out, "waiting") {
 			t.Errorf("run: %d %s%s", code, out, said)
-		}
-	}
-}
-
-// A misspelled device name is reported with the most similar name; other devices are not.
-func TestMistypedDevice(t *testing.T) {
-	mistyped := func(device string) string {
-		b := base{ctx: t.Context(), namespace: "default"}
-		b.io.in = strings.NewReader(strings.Replace(jobText("default", "typo", 1), "nvidia/gpu", device, 1))
-		job, _, err := b.readJob("-", &jobFlags{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return request.MistypedDevices(job)
-	}
-	for _, device := range []string{"nvidia/gpus", "nvdia/gpu", "tesla"} {
-		if got := mistyped(device); !strings.Contains(got, fmt.Sprintf("%q (did you mean \"nvidia/gpu\"?)", device)) {
-			t.Errorf("%s: %q", device, got)
-		}
-	}
-	for _, other := range []string{"intel/fpga", "google/tpu", "usb/046d/c52b", "amd/gpu"} {
-		if got := mistyped(other); got != "" {
-			t.Errorf("%s: %q", other, got)
-		}
-	}
-	c := newCluster(t)
-	c.agent("", atAnyPort)
-	text := strings.Replace(jobText("default", "typo", 1), "nvidia/gpu", "nvidia/gpus", 1)
-	for _, does := range [][]string{{"plan"}, {"explain"}, {"run", "-detach"}} {
-		if code, out, said := c.reads(text, append(does, "-")...); code != 0 || !strings.Contains(out+said, "did you mean") {
-			t.Errorf("%v: %d %s%s", does, code, out, said)
 		}
 	}
 }

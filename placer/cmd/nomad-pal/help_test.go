@@ -61,39 +61,6 @@ func TestCommandList(t *testing.T) {
 	}
 }
 
-// The help texts of options are aligned in one column, however they were
-// written.
-func TestReflow(t *testing.T) {
-	t.Parallel()
-	got := reflow(`One two three four five six seven eight nine ten eleven twelve thirteen fourteen
-fifteen sixteen.
-
-Run Options:
-
-  -short=<x>  Does something that takes more words than stand on a line of eighty columns.
-  -a-very-long-option=<with-a-value>
-                           Does
-                           something.
-
-      $ an example that is as it is
-`)
-	want := `One two three four five six seven eight nine ten eleven twelve thirteen fourteen
-fifteen sixteen.
-
-Run Options:
-
-  -short=<x>               Does something that takes more words than stand on a
-                           line of eighty columns.
-  -a-very-long-option=<with-a-value>
-                           Does something.
-
-      $ an example that is as it is
-`
-	if got != want {
-		t.Errorf("%s\nwant\n%s", got, want)
-	}
-}
-
 // For an unknown command the error names it, and the most similar command.
 func TestUnknownCommand(t *testing.T) {
 	c := newCluster(t)
@@ -176,19 +143,6 @@ func TestOutputOptionsAreRefused(t *testing.T) {
 	}
 }
 
-// Errors fit the terminal, too.
-func TestErrorsFitTheTerminal(t *testing.T) {
-	code, _, said := newCluster(t).seen("history", "-columns", "foo")
-	if code != 1 || strings.Count(said, "\n") < 2 || !strings.Contains(oneLine(said), "submitted, started") {
-		t.Errorf("%d: %s", code, said)
-	}
-	for line := range strings.Lines(said) {
-		if textWidth(strings.TrimRight(line, "\n")) > columns {
-			t.Errorf("%q is too wide", line)
-		}
-	}
-}
-
 // A command accepts exactly the options in its help: the reference is made from the help.
 func TestHelpNamesTheOptions(t *testing.T) {
 	all, names, help := commands(t.Context(), streams{}), map[string]bool{}, map[string]string{}
@@ -232,29 +186,6 @@ func TestHelpNamesTheOptions(t *testing.T) {
 	}
 	if len(names) < 50 {
 		t.Errorf("found only %d options", len(names))
-	}
-}
-
-// With a token that Nomad does not know, every command says so, and where the token comes from. It
-// does not blame missing rights or unreadable variables.
-func TestUnknownToken(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		http.Error(w, "Permission denied", http.StatusForbidden)
-	}))
-	defer server.Close()
-	t.Setenv("NOMAD_ADDR", server.URL)
-	t.Setenv("NOMAD_PAL_ADDR", "")
-	t.Setenv("NOMAD_TOKEN", "mistyped")
-	for _, args := range [][]string{{"queue"}, {"explain", "j"}, {"status"}, {"gpus"}, {"cancel", "j"}, {"run", "../../../jobspecs/raw-exec.nomad.hcl"}, {"quarantine"}, {"queue", "-token=mistyped"}} {
-		var out, said strings.Builder
-		code := run(t.Context(), args, streams{strings.NewReader(""), &out, &said, false})
-		from := "NOMAD_TOKEN"
-		if len(args) > 1 && strings.HasPrefix(args[1], "-token") {
-			from = "-token"
-		}
-		if code != 1 || !strings.HasPrefix(said.String(), "Error: Nomad does not know the token ("+from+"): ") || strings.Contains(said.String(), "nomad-pal/agent") || strings.Contains(said.String(), "lacks") {
-			t.Errorf("%v: %d, %s", args, code, said.String())
-		}
 	}
 }
 

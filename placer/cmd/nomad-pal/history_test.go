@@ -85,13 +85,6 @@ func TestHistoryAndUsage(t *testing.T) {
 	}
 }
 
-// The error of an agent without a history names the missing configuration.
-func TestNoHistory(t *testing.T) {
-	c := newCluster(t)
-	c.agent("", atAnyPort)
-	c.says(1, `this agent keeps no history: its configuration lacks history { database = "…" }`, "history", "-by=user")
-}
-
 // An agent whose history cannot be opened still answers: the problem is not the agent's.
 func TestHistoryOutOfReach(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")

@@ -130,35 +130,6 @@ func TestHoldTooLate(t *testing.T) {
 	c.until("the job runs", func() bool { _, out, _ := c.does("explain", "train"); return strings.Contains(out, "runs on 4 GPUs") })
 }
 
-// A second hold without a reason keeps the first reason. A second hold with a reason replaces the
-// first.
-func TestHoldAgain(t *testing.T) {
-	c := newCluster(t)
-	c.agent("", "http {\n  bind_port = 0\n}\n")
-	c.must("run", "-detach", c.job("default", "huge", 9))
-	for _, again := range []struct{ args, why string }{
-		{"hold -reason=data huge", "data"}, {"hold huge", "data"}, {"requeue -hold huge", "data"}, {"hold -reason=disk huge", "disk"},
-	} {
-		if code, out, said := c.does(strings.Fields(again.args)...); code != 0 {
-			t.Errorf("%s: %d %s%s", again.args, code, out, said)
-		}
-		is, err := store.In(c.client("")).Controls().Read(t.Context())
-		if held := is["default/huge"].Held; err != nil || held == nil || held.Why != again.why {
-			t.Errorf("%s: %v %v", again.args, is, err)
-		}
-	}
-}
-
-// A command about several jobs prints what it has done before it fails.
-func TestControlOfSeveralJobs(t *testing.T) {
-	c := newCluster(t)
-	c.agent("", "http {\n  bind_port = 0\n}\n")
-	c.must("run", c.job("default", "train", 4))
-	if code, out, said := c.does("requeue", "train", "none"); code != 1 || out != "Requeued default/train\n" || !strings.HasPrefix(said, "Error: no job \"none\"") {
-		t.Errorf("%d %s%s", code, out, said)
-	}
-}
-
 // An array and a job that Nomad places without the placer never wait, so the command fails. Lifting a
 // hold succeeds, because an older agent accepted holds on such jobs.
 func TestControlOfOtherJobs(t *testing.T) {

@@ -114,16 +114,6 @@ func TestSiteFiles(t *testing.T) {
 	}
 }
 
-// init also writes files for a cluster without GPUs.
-func TestInitWithoutGPUs(t *testing.T) {
-	t.Parallel()
-	s := &site{Nomad: &api.Config{Address: "http://n:4646", Namespace: "default", TLSConfig: &api.TLSConfig{}}, Storage: "default"}
-	s.lookAt(nil)
-	if files := s.files(); len(files) != 3 || !strings.Contains(files["example.nomad.hcl"], `device "nvidia/gpu"`) {
-		t.Errorf("%+v", files)
-	}
-}
-
 // A text from a node or a server never adds a line to a file, and no script runs it.
 func TestInitQuotes(t *testing.T) {
 	t.Parallel()

@@ -163,15 +163,6 @@ func TestDeclaredVariables(t *testing.T) {
 	}
 }
 
-// A region in the jobspec takes precedence over the option.
-func TestJobRegion(t *testing.T) {
-	b := base{ctx: t.Context(), namespace: "default", connect: api.Config{Region: "elsewhere"}}
-	b.io.in = strings.NewReader("job \"x\" {\n region = \"here\"\n}\n")
-	if _, _, err := b.readJob("-", &jobFlags{}); err != nil || b.config().Region != "here" {
-		t.Errorf("%v %q", err, b.connect.Region)
-	}
-}
-
 // validate reports errors in hints, and Nomad's own errors.
 func TestValidate(t *testing.T) {
 	c := newCluster(t)

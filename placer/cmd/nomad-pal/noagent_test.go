@@ -124,33 +124,6 @@ func TestLastSeen(t *testing.T) {
 	c.until("a new agent answers", func() bool { code, _, _ := c.does("status"); return code == 0 })
 }
 
-// If the agent does not answer, run registers the job and does not wait for the agent a second time.
-func TestRunAsksSilentAgentOnce(t *testing.T) {
-	c := newCluster(t)
-	var asked atomic.Int64
-	silent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		asked.Add(1)
-		http.Error(w, "timeout", http.StatusGatewayTimeout)
-	}))
-	defer silent.Close()
-	for _, args := range [][]string{{"run", "-detach"}, {"run"}} {
-		asked.Store(0)
-		_, out, said := c.does(append(args, "-pal-address="+silent.URL, c.job("default", "train", 2))...)
-		if n := asked.Load(); n != 1 || !strings.Contains(out, `Job "train" registered`) {
-			t.Errorf("%q: %d requests\n%s%s", args, n, out, said)
-		}
-	}
-}
-
-// run registers the job with its gate, and says that it cannot follow the job.
-func TestRunWithoutAgent(t *testing.T) {
-	c := newCluster(t)
-	code, out, said := c.does("run", c.job("default", "train", 2))
-	if code != exitNoPlacer || !strings.Contains(out, `Job "train" registered, waiting for nomad-pal`) || !strings.Contains(said, "Note: cannot find out where the job is placed or what the job waits for: no agent answers: ") {
-		t.Errorf("%d %s%s", code, out, said)
-	}
-}
-
 // run continues when the agent answers again. Meanwhile it says once that it waits for the agent.
 func TestRunWaitsForAgent(t *testing.T) {
 	c := newCluster(t)

@@ -130,23 +130,6 @@ func TestTenantsFade(t *testing.T) {
 	}
 }
 
-// On 80 columns, a column without any value is left out.
-func TestJobsWithoutExpectedStart(t *testing.T) {
-	now := time.Now()
-	jobs := []palapi.JobStatus{{Namespace: "default", Job: "a", State: palapi.Waiting}}
-	for _, expected := range []bool{false, true} {
-		var out bytes.Buffer
-		if expected {
-			jobs[0].StartFrom, jobs[0].StartTo = now.Add(time.Hour), now.Add(time.Hour)
-		}
-		b := base{io: streams{out: &out}}
-		b.printJobs(jobs, now)
-		if strings.Contains(out.String(), "Expected") != expected {
-			t.Errorf("expected %v:\n%s", expected, out.String())
-		}
-	}
-}
-
 // On a terminal of 80 columns, the table of jobs breaks no word, and a reason gets lines of its own if
 // it would be squeezed into a narrow column.
 func TestJobsOnTerminal(t *testing.T) {
@@ -212,29 +195,6 @@ func TestQueueOfResubmitted(t *testing.T) {
 		if got := queueSummary(tc.jobs); got != tc.want {
 			t.Errorf("got %q, want %q", got, tc.want)
 		}
-	}
-}
-
-// A column with the same value in all rows is left out.
-func TestColumnsLeftOut(t *testing.T) {
-	printed := func(print func(b *base)) string {
-		var out bytes.Buffer
-		print(&base{io: streams{out: &out, terminal: true}})
-		return strings.Join(strings.Fields(out.String()), " ")
-	}
-	jobs := []palapi.JobStatus{{Namespace: "default", Job: "a", State: palapi.Running, GPUs: 8, Class: "B", Reason: reason.Unread("why")}}
-	gpus := []palapi.GPU{{ID: "G1", Node: "n", Device: "X", State: palapi.GPUFree}, {ID: "G2", Node: "n", Device: "X", State: palapi.GPUFree}}
-	queue := func(b *base) { b.printJobs(jobs, time.Now()) }
-	list := func(b *base) { printGPUs(b, gpus) }
-	if got, want := printed(queue), "Job State GPUs Class Submitted Reason a running 8 B - why"; got != want {
-		t.Errorf("%s, want %s", got, want)
-	}
-	jobs[0].Namespace, jobs[0].Position, gpus[0].Device = "lab", 3, "nvidia/gpu/Y"
-	if got, want := printed(queue), "# Job Namespace State GPUs Class Submitted Reason 3 a lab running 8 B - why"; got != want {
-		t.Errorf("%s, want %s", got, want)
-	}
-	if got := printed(list); !strings.HasPrefix(got, "GPU Node Model A B C D Score A Job State G1 n Y - - - -") {
-		t.Error(got)
 	}
 }
 
