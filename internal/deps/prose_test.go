@@ -70,8 +70,25 @@ func TestProse(t *testing.T) {
 			t.Errorf("%s:%d: %q is read twice; better: %s",
 				name, 1+strings.Count(text[:at[0]], "\n"), found, better(found))
 		}
+		if strings.HasSuffix(name, ".go") {
+			continue
+		}
+		for _, s := range sentenceEnd.Split(strings.Join(paragraph.FindAllString(prose(text), -1), "\n"), -1) {
+			if words := len(strings.Fields(s)); words > longest {
+				t.Errorf("%s: split this sentence of %d words: %s", name, words, s)
+			}
+		}
 	}
 }
+
+// longest is the most words that a sentence of the docs may have.
+const longest = 40
+
+var (
+	// paragraph matches what is neither a table, a heading, an item of a list nor code.
+	paragraph   = regexp.MustCompile("(?m)^[A-Z][^|\n`#]*(?:\n[^-|*#`\n][^|\n]*)*")
+	sentenceEnd = regexp.MustCompile(`[.!?:][)"*]*\s`)
+)
 
 // better returns what to write instead of a banned phrase.
 func better(found string) string {
