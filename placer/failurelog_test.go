@@ -20,7 +20,6 @@ import (
 	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
-	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
@@ -277,20 +276,6 @@ func TestSweepLeavesOthersFailures(t *testing.T) {
 	}
 }
 
-// If a server's clock was a year ahead for a while, later failures are noted nevertheless.
-func TestFailureOfAFutureTime(t *testing.T) {
-	t.Parallel()
-	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	h := failureLog{}
-	for i := range 2 * failuresKept {
-		h.failures = append(h.failures, palapi.Failure{Alloc: fmt.Sprint(i), Index: uint64(i + 1), At: now.AddDate(1, 0, 0)})
-	}
-	h.trimFailures()
-	if h.knows(&cluster.Alloc{ID: "new", ModifyIndex: 1000, ModifyTime: now.UnixNano()}) {
-		t.Error("a new failure counts as recorded")
-	}
-}
-
 // A GPU was quarantined while a clock was a month ahead. The quarantine lasts no longer than any
 // other and counts once, and its failures are not forgotten early.
 func TestQuarantineOfAFutureTime(t *testing.T) {
@@ -361,30 +346,6 @@ func TestTrimQuarantine(t *testing.T) {
 	}
 	if d := cmp.Diff(map[string]bool{"one left": true, "out": true, "just lifted": true}, got); d != "" {
 		t.Errorf("kept (-want +got):\n%s", d)
-	}
-}
-
-// Failures and successes of allocations count as if they happened now if a server's clock dates them
-// a year ahead.
-func TestTimesOfTheFuture(t *testing.T) {
-	t.Parallel()
-	_, c := newVars(t)
-	p := newPlacer(t)
-	p.nomad, p.m.State = c, cluster.NewState()
-	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	ahead := now.AddDate(1, 0, 0)
-	for i, client := range []string{"failed", "complete"} {
-		p.m.State.PutAlloc(&cluster.Alloc{ID: client, Job: cluster.JobKey{Namespace: "default", ID: "j"}, Node: "n", Client: client, Desired: "run", GPUs: []string{"g"},
-			ModifyIndex: uint64(i + 1), CreateTime: ahead.Add(-time.Minute).UnixNano(), ModifyTime: ahead.UnixNano()})
-	}
-	if err := p.noteFailures(t.Context(), now); err != nil {
-		t.Fatal(err)
-	}
-	if f := p.m.Failures[0]; !f.At.Equal(now) || !f.Placed.Equal(now.Add(-time.Minute)) {
-		t.Errorf("it failed at %v, placed at %v", f.At, f.Placed)
-	}
-	if f := (palapi.Failure{At: now, Namespace: "default", Job: "j", Node: "n", Cause: palapi.CauseUser}); len((&model.Model{State: cluster.NewState(), Failures: []palapi.Failure{within(f, time.Time{}, now)}}).FailedOn(cluster.JobKey{Namespace: "default", ID: "j"}, now.Add(2*model.AvoidFor))) > 0 {
-		t.Error("its node is avoided for too long")
 	}
 }
 

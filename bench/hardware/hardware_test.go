@@ -248,31 +248,6 @@ func TestRunWithoutCUDA(t *testing.T) {
 	}
 }
 
-// A kernel that never compiles counts as failed, even though another kernel replaces it.
-func TestRunWithoutTheStrongestKernel(t *testing.T) {
-	o := box(t, "jit.refuse=pal_wgmma")
-	o.Runs, o.Faults = 1, false
-	r, err := o.Run(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := map[string]Verdict{}
-	for _, c := range r.Claims {
-		got[c.Text] = c.Verdict
-	}
-	for _, text := range []string{"every kernel runs, each time", "the strongest kernel for the architecture runs"} {
-		if got[text] != Disagrees {
-			t.Errorf("%s: %s", text, got[text])
-		}
-	}
-	page := Page(r)
-	for _, want := range []string{"| wgmma1 | 0 of 1 | - |", "| mma1 | 1 of 1 | ", "| A | mma1 | "} {
-		if !strings.Contains(page, want) {
-			t.Errorf("the page lacks %q:\n%s", want, page)
-		}
-	}
-}
-
 // GPUs in use are left alone, which is reported once. With -force they are measured.
 func TestRunOnGPUsInUse(t *testing.T) {
 	o := box(t)
@@ -333,28 +308,6 @@ func TestInterruptedRun(t *testing.T) {
 	}
 	if !strings.Contains(Page(r), "Somebody ended the run early") {
 		t.Error(Page(r))
-	}
-}
-
-// A run does not change the files of other runs, whether those have ended or not.
-func TestRunsBesideEachOther(t *testing.T) {
-	var outs []string
-	dir := t.TempDir()
-	for range 3 {
-		o := options("libnone.so.1", "libnone.so.1", filepath.Join(dir, "node"))
-		o.Budget = 10 * time.Second
-		if _, err := o.Run(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		outs = append(outs, filepath.Base(o.Out))
-		for _, kind := range []string{".log", ".json", ".md"} {
-			if st, err := os.Stat(o.Out + kind); err != nil || st.Size() == 0 {
-				t.Errorf("%s%s: %v", o.Out, kind, err)
-			}
-		}
-	}
-	if diff := cmp.Diff([]string{"node", "node-2", "node-3"}, outs); diff != "" {
-		t.Error(diff)
 	}
 }
 

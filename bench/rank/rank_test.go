@@ -5,9 +5,7 @@ package rank
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"net"
 	"sync"
 	"testing"
 	"time"
@@ -148,38 +146,4 @@ func TestAGangRunsOnceAtATime(t *testing.T) {
 func until(t *testing.T, ok func() bool) {
 	t.Helper()
 	patience.Eventually(t, "it happens", ok)
-}
-
-// A gang makes up in its next iterations for time lost to messages and to other work on the
-// machine, because real GPUs would lose none.
-func TestAGangMakesUpForItsDelays(t *testing.T) {
-	r := listen(t, time.Minute)
-	r.Expect(Gang{Job: "j", Ranks: 1, Iterations: 2, Iteration: time.Second, Class: "A", Penalty: 1})
-	c, err := net.Dial("tcp", r.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	in, out := json.NewDecoder(c), json.NewEncoder(c)
-	say := func(v any) {
-		if err := out.Encode(v); err != nil {
-			t.Fatal(err)
-		}
-	}
-	hear := func() (o order) {
-		if err := in.Decode(&o); err != nil {
-			t.Fatal(err)
-		}
-		return o
-	}
-	say(hello{Job: "j", Group: "g", GPUs: []string{"g0"}, Node: "n0"})
-	start := hear()
-	say(done{Iteration: 10 * time.Millisecond})
-	first := hear()
-	<-time.After(30 * time.Millisecond)
-	say(done{Iteration: 10 * time.Millisecond})
-	if second := hear(); start.Do != "start" || second.Late < first.Late+20*time.Millisecond {
-		t.Errorf("after an iteration of 10 ms that took 30 the gang is %v late, before it %v", second.Late, first.Late)
-	}
-	say(done{})
 }

@@ -58,37 +58,3 @@ func TestLongNames(t *testing.T) {
 	}
 	p.checked()
 }
-
-// The search in the header is wide enough to type in on a usual laptop.
-func TestSearchHasRoom(t *testing.T) {
-	browser := chromium(t)
-	w := start(t, 1, nil)
-	p := open(t, browser, w.url, "")
-	p.drawn()
-	for _, width := range []int64{1220, 1280, 1366, 1440, 1920} {
-		p.run(emulation.SetDeviceMetricsOverride(width, 900, 1, false))
-		if n := is[float64](p, `document.getElementById("query").getBoundingClientRect().width`); n < 90 {
-			t.Errorf("at %d pixels the search is %.0f pixels wide", width, n)
-		}
-		if n := is[int](p, "document.documentElement.scrollWidth"); n > int(width) {
-			t.Errorf("at %d pixels the page is %d pixels wide", width, n)
-		}
-	}
-}
-
-// The timeline shows a job on a GPU only if the job has the GPU now or had it before. Without an
-// event, the bar of a job that has a GPU begins at the creation of its allocation. An event about a
-// GPU that the job did not get makes no bar.
-func TestBarsOfGPUsThatNomadChose(t *testing.T) {
-	browser := chromium(t)
-	w := start(t, 1, nil)
-	p := open(t, browser, w.url, "")
-	p.drawn()
-	const bars = `import("/ui/gantt.js").then(({during}) => JSON.stringify(during(
-		[{id: "a", index: 0, job: "default/native", held_since: "2026-11-30T10:00:00Z"}, {id: "b", index: 1}, {id: "c", index: 2, job: "default/web", held_since: "2026-11-30T09:00:00Z"}],
-		[{namespace: "default", job: "web", gpus: ["b", "c"], from: "2026-11-30T09:00:00Z"}, {namespace: "default", job: "old", gpus: ["a"], from: "2026-11-30T08:00:00Z", to: "2026-11-30T08:30:00Z"}])
-		.map(b => b.none ? b.row + " -" : [b.row, b.text, b.from?.slice(11, 16), b.to?.slice(11, 16)].join(" "))))`
-	if got, want := is[string](p, bars), `["GPU 0 old 08:00 08:30","GPU 0 native 10:00 ","GPU 1 -","GPU 2 web 09:00 "]`; got != want {
-		t.Errorf("bars %s\nwant %s", got, want)
-	}
-}

@@ -5,6 +5,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -92,6 +93,21 @@ func TestGuarded(t *testing.T) {
 		if strings.Contains(policy, "unsafe") || answer.Header.Get("X-Content-Type-Options") != "nosniff" || answer.Header.Get("X-Frame-Options") != "DENY" {
 			t.Errorf("%s: headers %v", path, answer.Header)
 		}
+	}
+}
+
+// A request ends when it can no longer be answered, whatever it waits for. Otherwise, requests
+// would accumulate while Nomad does not answer.
+func TestRequestsEnd(t *testing.T) {
+	t.Parallel()
+	over := make(chan error, 1)
+	h := ended(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		<-r.Context().Done()
+		over <- r.Context().Err()
+	}), time.Millisecond)
+	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
+	if err := <-over; !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
 	}
 }
 

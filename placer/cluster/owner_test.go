@@ -138,26 +138,6 @@ func TestUnkeptWarning(t *testing.T) {
 	}
 }
 
-// A client was reinstalled. The warning shows the command that removes the old node. It shows no
-// command if the node's id could contain something that a shell executes.
-func TestPurgeAdvice(t *testing.T) {
-	for id, want := range map[string]bool{"ee4626d3-3c0b-2d14-26a8-000000000000": true, "$(reboot)-1234": false} {
-		s := NewState()
-		put(s, clustertest.Node(id, "ready", 10, "G1"), clustertest.Node("node-new-1", "ready", 20, "G1"))
-		if w := s.NodeWarnings(); len(w) != 1 || strings.Contains(w[0], "purge") {
-			t.Errorf("both are ready: %q", w)
-		}
-		put(s, clustertest.Node(id, "down", 10, "G1"))
-		advice := "; if the first node is an earlier installation, purge it: nomad operator api -X PUT /v1/node/" + id + "/purge"
-		if w := s.NodeWarnings(); len(w) != 1 || strings.HasSuffix(w[0], advice) != want || strings.Contains(w[0], "purge") != want {
-			t.Errorf("%s: %q", id, w)
-		}
-		if s.DropNode(id); len(s.NodeWarnings()) > 0 {
-			t.Errorf("%s is purged: %q", id, s.NodeWarnings())
-		}
-	}
-}
-
 // The warning names a GPU, both nodes and the reason. It disappears when one of the nodes is gone.
 func TestOwnerWarning(t *testing.T) {
 	s := NewState()

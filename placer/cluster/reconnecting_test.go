@@ -60,21 +60,6 @@ func TestReconnecting(t *testing.T) {
 	}
 }
 
-// A placer that has just started does not know how long a node has been back, and counts from its
-// own start.
-func TestReconnectingWhenReadAnew(t *testing.T) {
-	for _, ago := range []time.Duration{time.Second, time.Minute} {
-		s, now := world(1), time.Unix(1000, 0)
-		n := *s.Nodes["id-0"]
-		n.StatusUpdatedAt = now.Add(-ago).Unix()
-		s.readNode(&n, NewState())
-		s.PutAlloc(&Alloc{ID: "a", Job: JobKey{"default", "j"}, Node: "id-0", Client: "lost", Desired: "stop", GPUs: []string{"n0-1"}})
-		if !s.Reconnecting(now)["n0-1"] {
-			t.Errorf("back for %v: its GPU is free at once", ago)
-		}
-	}
-}
-
 // A node that went down and came back between two reads is ready in both. Only the time of its
 // status shows this.
 func TestReconnectingUnseen(t *testing.T) {

@@ -92,16 +92,3 @@ func TestAffinitiesAndMIG(t *testing.T) {
 		})
 	}
 }
-
-// A job waits for a whole GPU whose node is down; it does not take a MIG instance.
-func TestSlicesWhileWholeGPUsAreAway(t *testing.T) {
-	s := models("A100 MIG 1g.5gb", "A100")
-	s.Nodes["id-1"].Status = "down"
-	r, err := view(t, s).Request(addJob(t, s, clustertest.Jobspec("j", 1, 1, ""), 5))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff([]bool{false, false}, r.Gang.MemberSets[0].Eligible); d != "" {
-		t.Errorf("eligible (-want +got):\n%s", d)
-	}
-}

@@ -11,8 +11,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -139,40 +137,6 @@ func TestCampaignResumes(t *testing.T) {
 	}
 }
 
-// Runs that need the machine alone come last, one at a time.
-func TestCampaignRunsAlone(t *testing.T) {
-	t.Parallel()
-	o := options{outliers: "1", reps: 4, parallel: 4, modes: "nomad-binpack-retry10m,nomad-binpack", Results: command.Results{JSON: filepath.Join(t.TempDir(), "r.json")}}
-	c, _ := plan(t, o)
-	var mu sync.Mutex
-	var order []string
-	running := 0
-	played := c.once
-	c.once = func(ctx context.Context, k task) (*replay.Result, error) {
-		mu.Lock()
-		running++
-		if k.alone && running > 1 {
-			t.Errorf("%v runs at the same time as %d others", k, running-1)
-		}
-		order = append(order, k.name)
-		mu.Unlock()
-		runtime.Gosched()
-		defer func() {
-			mu.Lock()
-			running--
-			mu.Unlock()
-		}()
-		return played(ctx, k)
-	}
-	if err := c.run(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	beside, alone := slices.Repeat([]string{"nomad-binpack"}, 4), slices.Repeat([]string{"nomad-binpack-retry10m"}, 4)
-	if want := slices.Concat(beside, alone); !cmp.Equal(order, want) {
-		t.Error(cmp.Diff(want, order))
-	}
-}
-
 func TestCommits(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ before, now, want string }{
@@ -225,29 +189,6 @@ func TestCampaignTriesAgain(t *testing.T) {
 	if want := map[string]int{"nomad-binpack, 1 outlier, seed 0": 2}; !cmp.Equal(rs.did, want) {
 		t.Error(cmp.Diff(want, rs.did))
 	}
-}
-
-// Only one process uses the machine at a time. A process that has waited too long gives up.
-func TestTurn(t *testing.T) {
-	t.Parallel()
-	c, _ := plan(t, options{outliers: "1", reps: 1, parallel: 2})
-	done, err := c.turn(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancelCause(t.Context())
-	enough := errors.New("enough")
-	cancel(enough)
-	if _, err := c.turn(ctx); !errors.Is(err, enough) {
-		t.Errorf("a second turn: %v", err)
-	}
-	done()
-	done()
-	again, err := c.turn(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	again()
 }
 
 // If Slurm is not installed, all other lines run, and the output names the packages to install.

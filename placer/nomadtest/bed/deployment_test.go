@@ -79,26 +79,6 @@ func TestCanaryIsSeen(t *testing.T) {
 	}
 }
 
-// While a canary waits to be promoted, Nomad replaces a drained member of the old version. The
-// replacement is no canary.
-func TestCanaryBesideAReplacedMember(t *testing.T) {
-	Run(t, Options{Seed: 1}, func(w *World) {
-		w.AddNodes(5, 2)
-		w.StartPlacer()
-		w.Submit(deployed(1, false))
-		w.ExpectRunning("s", time.Minute)
-		w.RunFor(time.Minute)
-		old := w.Members(Key("s"))
-		w.update("s")
-		w.canary("s", time.Minute)
-		w.Nomad.Drain(old[0].Node)
-		w.RunFor(30 * time.Second)
-		if e := w.explained("s"); len(e.Allocations) != 3 || e.Reason.Kind != reason.CanariesRun || e.Reason.Have != 1 || e.Reason.Want != 2 {
-			t.Errorf("%d members: %s", len(e.Allocations), e.Reason.String())
-		}
-	})
-}
-
 // A new version of a service is registered with a gate while no agent is active, so Nomad does not
 // replace a drained member, as it would not if any other constraint kept canaries away. After the
 // deployment has failed, Nomad places the member only for another version. Explain says how, and

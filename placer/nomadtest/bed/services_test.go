@@ -102,54 +102,6 @@ func TestReplicasAreSpread(t *testing.T) {
 	}
 }
 
-// A gang waits for services, but could also start on a drained node. explain says so.
-func TestServicesAndDrainedNodes(t *testing.T) {
-	Run(t, Options{Seed: 1}, func(w *World) {
-		w.AddNodes(2, 4)
-		w.StartPlacer()
-		w.Submit(Gang{Name: "serve", Service: true, Members: 3})
-		w.ExpectRunning("serve", 10*time.Second)
-		nodes, _, err := w.Author.Nodes().List(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, n := range nodes {
-			if n.ID != w.Members(Key("serve"))[0].Node {
-				w.Nomad.Drain(n.ID)
-			}
-		}
-		w.Submit(Gang{Name: "train", Members: 3, Runs: time.Hour})
-		w.RunFor(10 * time.Second)
-		const want = "; the job may also start when nodes return: the node is not eligible for scheduling (1 of 2 nodes)"
-		if e := w.explained("train"); e.Wait == nil || e.Wait.Reason != reason.Services || !strings.HasSuffix(e.Reason.String(), want) || !strings.HasSuffix(e.WaitsFor.String(), want) {
-			t.Errorf("%s: %s: %+v", e.State, e.Reason.String(), e.Wait)
-		}
-	})
-}
-
-// The holders of GPUs are listed in the order in which their GPUs become free.
-func TestHoldersInOrder(t *testing.T) {
-	Run(t, Options{Seed: 1}, func(w *World) {
-		w.AddNodes(1, 5)
-		w.StartPlacer()
-		hinted := func(d string) map[string]string { return map[string]string{"pal_duration": d} }
-		w.Submit(Gang{Name: "a-service", Service: true, Meta: hinted("1m")})
-		w.Submit(Gang{Name: "b-unknown", Runs: time.Hour})
-		w.Submit(Gang{Name: "c-late", Runs: 9 * time.Hour, Meta: hinted("9h")})
-		w.Submit(Gang{Name: "d-early", Runs: 2 * time.Hour, Meta: hinted("2h")})
-		w.RunFor(10 * time.Second)
-		w.Submit(Gang{Name: "waits", Members: 3, Runs: time.Hour})
-		w.RunFor(10 * time.Second)
-		var order []string
-		for _, h := range w.explained("waits").Holders.Jobs {
-			order = append(order, h.Job)
-		}
-		if want := []string{"default/d-early", "default/c-late", "default/b-unknown", "default/a-service"}; !slices.Equal(order, want) {
-			t.Errorf("%v, want %v", order, want)
-		}
-	})
-}
-
 // If jobs without a gate hold the GPUs that a gang needs, the cluster is not too small: the gang
 // waits for GPUs.
 func TestNativeJobsHoldWhatAGangNeeds(t *testing.T) {

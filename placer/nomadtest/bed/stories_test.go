@@ -198,22 +198,6 @@ func TestImpossibleStandsLast(t *testing.T) {
 	})
 }
 
-// A sweep with a typo does not take the GPUs from everybody else.
-func TestSweepWithATypo(t *testing.T) {
-	Run(t, Options{Seed: 1}, func(w *World) {
-		w.AddNodes(2, 4)
-		w.StartPlacer()
-		for i := range 30 {
-			w.Submit(Gang{Name: fmt.Sprintf("typo-%02d", i), Runs: time.Second, Exit: 1})
-		}
-		w.RunFor(2 * time.Minute)
-		w.Submit(Gang{Name: "good", Namespace: "others", Members: 2, GPUs: 1, Runs: time.Second})
-		w.Expect("somebody else's job runs", time.Minute, func() bool {
-			return w.Finished(nomadtest.Key{Namespace: "others", ID: "good"})
-		})
-	})
-}
-
 // A node is back while the servers' clocks are wrong. Nothing starts on GPUs on which it still runs
 // tasks (walks 4, 26, 28, 63 with steps of the clocks).
 func TestNodeIsBackAfterAClockStep(t *testing.T) {
