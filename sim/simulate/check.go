@@ -18,16 +18,11 @@ const leastMTBF = time.Hour
 // repair is the mean time to repair a GPU.
 const repair = 12 * time.Hour
 
-// ofNomad reports whether the cluster to simulate is read from Nomad.
-func (o *options) ofNomad() bool { return o.fromNomad || o.fromHistory }
-
 // check checks the flags that do not depend on the configuration.
 func (o *options) check() error {
 	switch {
-	case o.fromNomad && o.trace != "":
-		return errors.New("-from-nomad cannot be combined with -trace")
-	case o.fromHistory && (o.fromNomad || o.trace != ""):
-		return errors.New("-from-history cannot be combined with -from-nomad or -trace")
+	case o.fromHistory && o.trace != "":
+		return errors.New("-from-history cannot be combined with -trace")
 	case !o.fromHistory && o.since != "":
 		return errors.New("-since can be used only with -from-history")
 	}
@@ -69,15 +64,15 @@ func (o *options) checkNumbers() error {
 
 // checkUnused refuses flags that other flags leave without effect.
 func (o *options) checkUnused() error {
-	const cluster, jobs = "-from-nomad or -from-history, which read the cluster", "-trace, -from-nomad or -from-history, which read the jobs"
-	read := o.ofNomad() || o.trace != ""
+	const cluster, jobs = "-from-history, which reads the cluster", "-trace or -from-history, which read the jobs"
+	read := o.fromHistory || o.trace != ""
 	for _, f := range []struct {
 		name   string
 		unused bool
 		by     string
 	}{
-		{"nodes", o.ofNomad(), cluster}, {"gpus-per-node", o.ofNomad(), cluster}, {"gpus", o.ofNomad(), cluster},
-		{"profile", o.ofNomad(), cluster}, {"outliers", o.ofNomad(), cluster}, {"outliers", o.profile != "", "-profile, which says how fast the GPUs are"},
+		{"nodes", o.fromHistory, cluster}, {"gpus-per-node", o.fromHistory, cluster}, {"gpus", o.fromHistory, cluster},
+		{"profile", o.fromHistory, cluster}, {"outliers", o.fromHistory, cluster}, {"outliers", o.profile != "", "-profile, which says how fast the GPUs are"},
 		{"generate", read, jobs}, {"jobs", read, jobs},
 	} {
 		if f.unused && o.set[f.name] {

@@ -98,7 +98,7 @@ func (o *options) onModels(t trace.Trace, nodes []pal.Node) (trace.Trace, error)
 	}
 	slices.Sort(names)
 	has := "-gpus does not give the models of the cluster"
-	if len(o.fleet) > 0 || o.ofNomad() {
+	if len(o.fleet) > 0 || o.fromHistory {
 		has = "the cluster has only GPUs of " + strings.Join(models, ", ")
 	}
 	return t, fmt.Errorf("the jobs of %s have speeds on %s, but %s", t.Name, strings.Join(slices.Compact(names), ", "), has)

@@ -23,7 +23,6 @@ type options struct {
 	trace       string
 	generate    string
 	jobs        int
-	fromNomad   bool
 	fromHistory bool
 	since       string
 	profile     string
@@ -85,10 +84,9 @@ func (c Command) parse(args []string, stderr io.Writer) (*options, error) {
 
 func (o *options) jobFlags(f *flag.FlagSet) {
 	f.StringVar(&o.trace, "trace", "", "read jobs from `FILE`: what sacct -P writes, or a table of your own; the file may be compressed with gzip")
-	f.BoolVar(&o.fromNomad, "from-nomad", false, "replay the cluster and the job history of NOMAD_ADDR")
 	f.BoolVar(&o.fromHistory, "from-history", false, "replay the cluster of NOMAD_ADDR and the jobs in the agent's history (as nomad-pal history reads it)")
 	f.StringVar(&o.since, "since", "", "with -from-history: only runs from `TIME` on, such as 30d or 2026-11-01")
-	f.StringVar(&o.generate, "generate", "sia", "without -trace, -from-nomad and -from-history: generate jobs as sia (a small cluster, large gangs) or heavy (a large shared cluster, many tenants)")
+	f.StringVar(&o.generate, "generate", "sia", "without -trace and -from-history: generate jobs as sia (a small cluster, large gangs) or heavy (a large shared cluster, many tenants)")
 	f.IntVar(&o.jobs, "jobs", 160, "how many jobs to generate")
 	f.BoolVar(&o.preempt, "preempt", false, "all gangs allow the queue to stop and move them (pal_preempt)")
 	f.DurationVar(&o.checkpoint, "checkpoint", 0, "time from one checkpoint of a gang to the next (pal_checkpoint): a stop loses the work since the last checkpoint; 0: a stop loses no work")

@@ -120,7 +120,7 @@ func jobs(n int) string {
 func newReport(o *options, t trace.Trace) *Report {
 	r := &Report{Trace: t.Name, Skipped: t.Skipped(), Notes: t.Notes(), Policy: string(o.rules.Placement), Order: o.orderName(), Seed: o.seed,
 		Nodes: o.nodes, GPUsPerNode: o.gpusPerNode, Locality: o.localityText(), GPUModels: o.fleet.String()}
-	if o.ofNomad() {
+	if o.fromHistory {
 		r.GPUsPerNode = 0
 	}
 	left := len(t.LeftOut)

@@ -79,7 +79,7 @@ func (o *options) run(stdout, stderr io.Writer) error {
 // inputs returns the jobs and the nodes of the cluster.
 func (o *options) inputs() (t trace.Trace, nodes []pal.Node, err error) {
 	switch {
-	case o.ofNomad():
+	case o.fromHistory:
 		t, nodes, err = o.readNomad()
 	case o.trace != "":
 		t, err = o.ReadTrace(o.trace)
@@ -93,7 +93,7 @@ func (o *options) inputs() (t trace.Trace, nodes []pal.Node, err error) {
 	if err != nil {
 		return t, nil, err
 	}
-	if !o.ofNomad() {
+	if !o.fromHistory {
 		t = t.NoWider(o.gpusPerNode) // splits members that are wider than a node
 		t.Fit(o.widest(), o.gpusPerNode)
 		if nodes, err = o.drawNodes(); err != nil {
@@ -104,9 +104,6 @@ func (o *options) inputs() (t trace.Trace, nodes []pal.Node, err error) {
 		if t, err = o.onModels(t, nodes); err != nil {
 			return t, nil, err
 		}
-	}
-	if len(t.Jobs) == 0 && o.fromNomad {
-		return t, nil, errors.New("no finished batch job with GPUs is left in Nomad, which forgets jobs some hours after their end (job_gc_threshold)")
 	}
 	if len(t.Jobs) == 0 {
 		why := ""

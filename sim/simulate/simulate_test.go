@@ -80,7 +80,7 @@ func TestBadInput(t *testing.T) {
 		"unknown flag":          {[]string{"-trase", good}, "simulate: flag provided but not defined: -trase (did you mean -trace?); see nomad-pal simulate -help\n"},
 		"no key":                {[]string{"-set", "colour=red"}, `the block queue has no key "colour"; it has order, `},
 		"models":                {[]string{"-gpus", "16xV100,P100"}, `"P100" is not COUNTxMODEL, such as 16xV100`},
-		"history and Nomad":     {[]string{"-from-history", "-from-nomad"}, "-from-history cannot be combined with -from-nomad or -trace"},
+		"history and trace":     {[]string{"-from-history", "-trace", good}, "-from-history cannot be combined with -trace"},
 		"since of a trace":      {[]string{"-trace", good, "-since", "1d"}, "-since can be used only with -from-history"},
 		"a model twice":         {[]string{"-gpus", "16xV100,4xV100"}, "V100 is listed twice"},
 		"part of a node":        {[]string{"-gpus", "16xV100,6xP100"}, "-gpus: 6 GPUs of P100 cannot be divided into nodes of 4 GPUs (-gpus-per-node)"},
@@ -88,10 +88,10 @@ func TestBadInput(t *testing.T) {
 		"estimates, infinite":   {[]string{"-estimates", "wrong:inf"}, `-estimates "wrong:inf" is not none`},
 		"no outliers":           {[]string{"-outliers", "-2"}, "-outliers -2 is neither -1 nor a number of GPUs"},
 		"countless nodes":       {[]string{"-nodes", "9000000000000000000"}, "-nodes 9000000000000000000 with -gpus-per-node 4 are more than 16777216 GPUs"},
-		"number of a trace":     {[]string{"-trace", good, "-jobs", "5"}, "-jobs cannot be combined with -trace, -from-nomad or -from-history, which read the jobs"},
+		"number of a trace":     {[]string{"-trace", good, "-jobs", "5"}, "-jobs cannot be combined with -trace or -from-history, which read the jobs"},
 		"kind of a trace":       {[]string{"-trace", good, "-generate", "heavy"}, "-generate cannot be combined with -trace"},
-		"nodes of Nomad":        {[]string{"-from-nomad", "-nodes", "40"}, "-nodes cannot be combined with -from-nomad or -from-history, which read the cluster"},
-		"profile of Nomad":      {[]string{"-from-history", "-profile", good}, "-profile cannot be combined with -from-nomad or -from-history"},
+		"nodes of Nomad":        {[]string{"-from-history", "-nodes", "40"}, "-nodes cannot be combined with -from-history, which reads the cluster"},
+		"profile of Nomad":      {[]string{"-from-history", "-profile", good}, "-profile cannot be combined with -from-history"},
 		"measured outliers":     {[]string{"-profile", good, "-outliers", "3"}, "-outliers cannot be combined with -profile"},
 		"other models":          {[]string{"-trace", write("om.csv", "job_id,submit_time,duration,gpus,speed\na,0,60,4,\"V100=1,K80=0.3\"\n"), "-gpus", "16xT4"}, "om.csv have speeds on K80, V100, but the cluster has only GPUs of nvidia/gpu/T4\n"},
 		"no models":             {[]string{"-trace", write("om1.csv", "job_id,submit_time,duration,gpus,speed\na,0,60,4,\"V100=1,K80=0.3\"\n")}, "om1.csv have speeds on K80, V100, but -gpus does not give the models of the cluster\n"},
@@ -315,62 +315,6 @@ func TestNeverFinishes(t *testing.T) {
 	var nomad strings.Builder
 	if err := (&Report{Policy: "nomad", Unfinished: 2}).writeTable(&nomad); err != nil || !strings.Contains(nomad.String(), "hold GPUs and wait for each other") {
 		t.Error(nomad.String(), err)
-	}
-}
-
-// TestFromNomad replays a small history from a server that answers as Nomad does. Only whole GPUs are
-// simulated: jobs on MIG instances and on parts of shared GPUs are left out, and are named as such.
-func TestFromNomad(t *testing.T) {
-	answers := map[string]string{
-		"/v1/nodes": `[{"ID":"n1","Name":"one","Datacenter":"dc1","NodeResources":{"Devices":[{"Vendor":"nvidia","Type":"gpu","Name":"H200",
-			"Instances":[{"ID":"GPU-1"},{"ID":"GPU-2"}]},{"Vendor":"nvidia","Type":"gpu","Name":"A100 MIG 1g.5gb","Instances":[{"ID":"MIG-1"}]},
-			{"Vendor":"nvidia","Type":"gpu.shared","Name":"T4-SHARED","Instances":[{"ID":"GPU-3::0"},{"ID":"GPU-3::1"}]}]}},{"ID":"n2","Name":"cpu","NodeResources":{}}]`,
-		"/v1/jobs": `[{"ID":"train","Namespace":"default","SubmitTime":1000000000000000000,"Meta":{"pal_class":"B"}}]`,
-		"/v1/allocations": `[
-			{"ID":"a1","Namespace":"default","JobID":"train","JobType":"batch","JobVersion":0,"ClientStatus":"complete","CreateTime":1000000010000000000,
-			 "AllocatedResources":{"Tasks":{"t":{"Devices":[{"DeviceIDs":["GPU-1","GPU-2"]}]}}},
-			 "TaskStates":{"t":{"StartedAt":"2020-01-01T00:00:00Z","FinishedAt":"2020-01-01T00:10:00Z"}}},
-			{"ID":"a2","Namespace":"default","JobID":"web","JobType":"service","ClientStatus":"running","CreateTime":1000000020000000000,
-			 "AllocatedResources":{"Tasks":{"t":{"Devices":[{"DeviceIDs":["GPU-1"]}]}}}},
-			{"ID":"a3","Namespace":"default","JobID":"cpu","JobType":"batch","ClientStatus":"complete","CreateTime":1000000030000000000},
-			{"ID":"a4","Namespace":"default","JobID":"slice","JobType":"batch","ClientStatus":"complete","CreateTime":1000000040000000000,
-			 "AllocatedResources":{"Tasks":{"t":{"Devices":[{"Vendor":"nvidia","Type":"gpu","Name":"A100 MIG 1g.5gb","DeviceIDs":["MIG-1"]}]}}},
-			 "TaskStates":{"t":{"StartedAt":"2020-01-01T00:00:00Z","FinishedAt":"2020-01-01T00:10:00Z"}}},
-			{"ID":"a5","Namespace":"default","JobID":"share","JobType":"batch","ClientStatus":"complete","CreateTime":1000000050000000000,
-			 "AllocatedResources":{"Tasks":{"t":{"Devices":[{"Vendor":"nvidia","Type":"gpu.shared","Name":"T4-SHARED","DeviceIDs":["GPU-3::0"]}]}}},
-			 "TaskStates":{"t":{"StartedAt":"2020-01-01T00:00:00Z","FinishedAt":"2020-01-01T00:10:00Z"}}}]`,
-	}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = w.Write([]byte(answers[r.URL.Path]))
-	}))
-	defer server.Close()
-	t.Setenv("NOMAD_ADDR", server.URL)
-	out, _ := simulate(t, 0, "-from-nomad", "-json")
-	var got struct {
-		GPUs    int            `json:"gpus"`
-		Skipped map[string]int `json:"skipped"`
-		Jobs    []struct {
-			ID    string  `json:"id"`
-			Class string  `json:"class"`
-			GPUs  int     `json:"gpus"`
-			JCT   float64 `json:"jct_s"`
-		} `json:"jobs"`
-	}
-	if err := json.Unmarshal([]byte(out), &got); err != nil {
-		t.Fatal(err)
-	}
-	if got.GPUs != 2 || len(got.Jobs) != 1 {
-		t.Fatalf("%d GPUs and %d jobs, want 2 and 1", got.GPUs, len(got.Jobs))
-	}
-	if j := got.Jobs[0]; j.ID != "default/train@0" || j.Class != "B" || j.GPUs != 2 || j.JCT != 600 {
-		t.Errorf("the job is %+v", j)
-	}
-	if d := cmp.Diff(map[string]int{"no GPU": 1, "not a batch job": 1, "only parts of GPUs": 2}, got.Skipped); d != "" {
-		t.Errorf("skipped (-want +got):\n%s", d)
-	}
-	answers["/v1/allocations"] = "[]"
-	if _, said := simulate(t, 1, "-from-nomad"); !strings.Contains(said, "no finished batch job with GPUs is left in Nomad") {
-		t.Errorf("without a history: %s", said)
 	}
 }
 

@@ -18,7 +18,6 @@ func helpSimulate() string {
 	simulate.Command{}.Run([]string{"-help"}, &text, &text)
 	return narrow(text.String()) + "\n" + examples(
 		"A generated workload under the defaults:", "nomad-pal simulate",
-		"What my cluster ran lately, under my agent's configuration:", "nomad-pal simulate -from-nomad -config agent.hcl",
 		"What my cluster ran in a month, by the agent's history:", "nomad-pal simulate -from-history -since 30d -config agent.hcl",
 		"The same workload under plain Nomad, with a report:", "nomad-pal simulate -policy nomad -html report.html",
 	)
