@@ -163,23 +163,16 @@ func (f Filter) limit() string {
 }
 
 // thereAtSince returns an SQL statement that selects the runs that were submitted before f.Since
-// and had not ended at that time. For each value of length, the statement reads one range of the
-// index on length and submission. A run whose length is n takes less than 1<<n ms. So if such a run
-// had not ended at f.Since, it was submitted less than 1<<n ms before f.Since.
+// and had not ended at that time. The plus signs keep the databases from reading all earlier runs by
+// their submission, instead of the few by their end.
 func (f Filter) thereAtSince() (statement string, args []any) {
-	since := stored(f.Since)
-	ranges := make([]string, 0, openLength)
-	for length := range openLength - 20 { // 2^44 ms are 557 years
-		ranges = append(ranges, fmt.Sprintf("(%d, %d)", length, since-1<<length))
-	}
-	ranges = append(ranges, fmt.Sprintf("(%d, 0)", openLength))
 	w := f.ofRuns()
+	w.add("(ended = 0 OR ended >= ?)", stored(f.Since))
+	w.add("+submitted < ?", stored(f.Since))
 	if !f.Until.IsZero() {
-		w.add("submitted < ?", stored(f.Until))
+		w.add("+submitted < ?", stored(f.Until))
 	}
-	return fmt.Sprintf("WITH lengths (of_length, since) AS (VALUES %s), there AS MATERIALIZED (SELECT %s FROM lengths CROSS JOIN run "+
-		"WHERE length = of_length AND submitted >= since AND submitted < %d AND (ended = 0 OR ended >= %d)) SELECT %s FROM there%s%s%s",
-		strings.Join(ranges, ", "), runColumns, since, since, runColumns, w, inOrder, f.limit()), w.args
+	return "SELECT " + runColumns + " FROM run" + w.String() + inOrder + f.limit(), w.args
 }
 
 func (db *DB) runs(ctx context.Context, statement string, args ...any) ([]palapi.Run, error) {
@@ -219,7 +212,7 @@ func (db *DB) rows(ctx context.Context, statement string, args []any, each func(
 
 // Open returns the runs and allocations that have not ended.
 func (db *DB) Open(ctx context.Context) ([]palapi.Run, []Alloc, error) {
-	runs, err := db.runs(ctx, fmt.Sprintf("SELECT %s FROM run WHERE length = %d", runColumns, openLength))
+	runs, err := db.runs(ctx, "SELECT "+runColumns+" FROM run WHERE ended = 0")
 	if err != nil {
 		return nil, nil, err
 	}
@@ -370,7 +363,7 @@ func lines(days map[dayKey]sums, by []string) []palapi.Usage {
 // Namespaces returns all namespaces in the database. Namespaces finds the namespaces of ended runs
 // in the monthly sums, because their table has few rows.
 func (db *DB) Namespaces(ctx context.Context) (names []string, err error) {
-	err = db.rows(ctx, fmt.Sprintf("SELECT namespace FROM month UNION SELECT namespace FROM run WHERE length = %d UNION SELECT namespace FROM alloc WHERE ended = 0 ORDER BY 1", openLength), nil, func(rows *sql.Rows) error {
+	err = db.rows(ctx, "SELECT namespace FROM month UNION SELECT namespace FROM run WHERE ended = 0 UNION SELECT namespace FROM alloc WHERE ended = 0 ORDER BY 1", nil, func(rows *sql.Rows) error {
 		var name string
 		err := rows.Scan(&name)
 		names = append(names, name)

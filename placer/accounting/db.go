@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/bits"
 	"os"
 	"path/filepath"
 	"slices"
@@ -247,22 +246,10 @@ func (t table) upsert() string {
 func marks(n int) string { return strings.TrimSuffix(strings.Repeat("?, ", n), ", ") }
 
 var (
-	upsertRun   = table{name: "run", key: "namespace, job, submitted", columns: runColumns + ", length", kept: "idle"}.upsert()
+	upsertRun   = table{name: "run", key: "namespace, job, submitted", columns: runColumns, kept: "idle"}.upsert()
 	upsertAlloc = table{name: "alloc", key: "id", columns: allocColumns + ", ended", kept: "namespace, job, node, gpus, held, began"}.upsert()
 	upsertSums  = map[string]string{"day": upsertSumsOf("day"), "month": upsertSumsOf("month")}
 )
-
-// openLength is the value of the column length for a run that has not ended.
-const openLength = 64
-
-// lengthOf returns the number of bits of the time from the run's submission to its end, in
-// milliseconds. If the run has not ended, length returns [openLength].
-func lengthOf(r palapi.Run) int {
-	if r.Ended.IsZero() {
-		return openLength
-	}
-	return bits.Len64(uint64(r.Ended.Sub(r.Submitted).Milliseconds()))
-}
 
 // run stores a run and, if the run has ended, adds it to the sums of its day.
 func (t tx) run(r palapi.Run, days map[dayKey]sums) (err error) {
@@ -275,7 +262,7 @@ func (t tx) run(r palapi.Run, days map[dayKey]sums) (err error) {
 	changed, err := t.change(upsertRun,
 		r.Namespace, r.Job, stored(r.Submitted), r.User, r.Class, r.Model, r.GPUs, r.MemberGPUs, r.Preemptible, string(r.State), r.Reason,
 		stored(r.Started), stored(r.Whole), stored(r.Ended), millis(r.Waited), r.Predicted, r.Packed, r.Any,
-		r.Slowest, r.Family, millis(r.Took), r.Seen, millis(r.Idle), r.Stops.Stops, r.LostGPUSeconds, r.SavedSeconds, lengthOf(r))
+		r.Slowest, r.Family, millis(r.Took), r.Seen, millis(r.Idle), r.Stops.Stops, r.LostGPUSeconds, r.SavedSeconds)
 	if changed && !r.Ended.IsZero() {
 		k := dayKey{dayOf(r.Ended), r.Namespace, r.User, r.Class, r.Model}
 		days[k] = days[k].plus(sumsOf(r))

@@ -9,9 +9,8 @@ package accounting
 // that there is no time. Durations are milliseconds. In the table run, stops_lost is in GPU
 // seconds, and stops_won is in seconds.
 //
-// Queries return runs in the order of submission, so each index is sorted by submission, too. The
-// comments of [lengthOf] and [Filter.thereAtSince] explain the column length. The tables day and
-// month contain a column for each [sum].
+// Queries return runs in the order of submission, so most indexes are sorted by submission, too. The
+// tables day and month contain a column for each [sum].
 var migrations = []string{`
 CREATE TABLE run (
 	namespace TEXT NOT NULL, job TEXT NOT NULL, submitted BIGINT NOT NULL,
@@ -23,7 +22,6 @@ CREATE TABLE run (
 	slowest BIGINT NOT NULL, family TEXT NOT NULL, took BIGINT NOT NULL, seen DOUBLE PRECISION NOT NULL,
 	idle BIGINT NOT NULL,
 	stops BIGINT NOT NULL, stops_lost DOUBLE PRECISION NOT NULL, stops_won DOUBLE PRECISION NOT NULL,
-	length BIGINT NOT NULL,
 	PRIMARY KEY (namespace, job, submitted));
 CREATE INDEX run_submitted ON run (submitted);
 CREATE INDEX run_namespace ON run (namespace, submitted);
@@ -31,7 +29,7 @@ CREATE INDEX run_user ON run (username, submitted);
 CREATE INDEX run_class ON run (class, submitted);
 CREATE INDEX run_model ON run (model, submitted);
 CREATE INDEX run_state ON run (state, submitted);
-CREATE INDEX run_length ON run (length, submitted);
+CREATE INDEX run_ended ON run (ended);
 CREATE INDEX run_family ON run (namespace, family, submitted) WHERE took > 0;
 CREATE TABLE alloc (
 	id TEXT NOT NULL PRIMARY KEY,
