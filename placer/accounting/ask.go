@@ -163,16 +163,15 @@ func (f Filter) limit() string {
 }
 
 // thereAtSince returns an SQL statement that selects the runs that were submitted before f.Since
-// and had not ended at that time. The plus signs keep the databases from reading all earlier runs by
-// their submission, instead of the few by their end.
+// and had not ended at that time. The union keeps the databases from reading all earlier runs.
 func (f Filter) thereAtSince() (statement string, args []any) {
 	w := f.ofRuns()
-	w.add("(ended = 0 OR ended >= ?)", stored(f.Since))
-	w.add("+submitted < ?", stored(f.Since))
+	w.add("submitted < ?", stored(f.Since))
 	if !f.Until.IsZero() {
-		w.add("+submitted < ?", stored(f.Until))
+		w.add("submitted < ?", stored(f.Until))
 	}
-	return "SELECT " + runColumns + " FROM run" + w.String() + inOrder + f.limit(), w.args
+	there := fmt.Sprintf("(SELECT %[1]s FROM run WHERE ended = 0 UNION ALL SELECT %[1]s FROM run WHERE ended >= %[2]d) AS there", runColumns, stored(f.Since))
+	return "SELECT " + runColumns + " FROM " + there + w.String() + inOrder + f.limit(), w.args
 }
 
 func (db *DB) runs(ctx context.Context, statement string, args ...any) ([]palapi.Run, error) {
