@@ -118,7 +118,7 @@ func typeCommand(t *testing.T, dir string, env []string, command string) {
 		t.Errorf("$ %s: this command may change this machine. Mark the block: %s…", command, notTyped)
 		return
 	}
-	ctx, cancel := patience.Context(t.Context(), patience.Limits{})
+	ctx, cancel := patience.Context(t.Context(), patience.Long)
 	defer cancel()
 	sh := exec.CommandContext(ctx, "/bin/bash", "-c", "exec "+command)
 	sh.Dir, sh.Env = dir, env

@@ -170,7 +170,7 @@ validator "webhook" "nomad-pal" {
 func (b *bed) untilServes(url string) {
 	b.t.Helper()
 	b.until(url+" answers", func() string {
-		ctx, cancel := patience.Context(b.t.Context(), patience.Limits{Still: 5 * time.Second})
+		ctx, cancel := patience.Context(b.t.Context(), time.Minute)
 		defer cancel()
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 		if err != nil {

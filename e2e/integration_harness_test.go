@@ -48,7 +48,7 @@ func (a *palAgent) ask(path, token string) (int, string) {
 // send sends a request and returns status and body, or 0 and the error.
 func (a *palAgent) send(method, path, token, body string) (int, string) {
 	a.t.Helper()
-	ctx, cancel := patience.Context(a.t.Context(), patience.Limits{Still: 10 * time.Second})
+	ctx, cancel := patience.Context(a.t.Context(), time.Minute)
 	defer cancel()
 	status, text, err := a.Request(ctx, method, path, token, body)
 	if err != nil {

@@ -319,7 +319,7 @@ func (c *chaos) leftovers() {
 		}
 	}
 	var left []string
-	_ = patience.Until(c.t.Context(), patience.Limits{Moves: c.Moves}, "nothing is left", func(context.Context) (string, error) {
+	_ = patience.Until(c.t.Context(), patience.Long, "nothing is left", func(context.Context) (string, error) {
 		left = c.left() // each is reported below
 		return strings.Join(left, ", "), nil
 	})
@@ -345,7 +345,7 @@ func (c *chaos) leftovers() {
 // untilCollected waits until Nomad has deleted all jobs.
 func (c *chaos) untilCollected() {
 	c.t.Helper()
-	_ = patience.Until(c.t.Context(), patience.Limits{Moves: c.Moves}, "Nomad has no jobs", func(context.Context) (string, error) {
+	_ = patience.Until(c.t.Context(), patience.Long, "Nomad has no jobs", func(context.Context) (string, error) {
 		if err := c.API().System().GarbageCollect(); err != nil {
 			return err.Error(), nil
 		}

@@ -213,7 +213,7 @@ func (b *bed) output(cmd *exec.Cmd) (string, int) {
 	if err := cmd.Start(); err != nil {
 		b.t.Fatal(err)
 	}
-	ctx, ended := patience.Context(context.Background(), patience.Limits{Moves: b.Moves}) // not the test's context, because cleanups use it, too
+	ctx, ended := patience.Context(context.Background(), patience.Long) // not the test's context, because cleanups use it, too
 	defer ended()
 	defer context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })()
 	_ = cmd.Wait() // the exit code is returned

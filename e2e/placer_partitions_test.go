@@ -260,7 +260,7 @@ func (p *partitions) turn() {
 			mend()
 		}
 		p.mended, p.quiet = nil, time.Now()
-		p.patient, p.enough = patience.Context(p.t.Context(), patience.Limits{Still: repairTime})
+		p.patient, p.enough = patience.Context(p.t.Context(), 3*repairTime)
 	case p.faultsToCome > 0 && time.Now().After(p.until):
 		p.note("the time is over: %d faults and %d jobs are left out", p.faultsToCome, p.jobsToCome)
 		p.planned, p.faultsToCome = p.planned-p.faultsToCome, 0

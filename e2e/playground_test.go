@@ -81,7 +81,7 @@ func TestPlayground(t *testing.T) {
 	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
-	patient, ended := patience.Context(t.Context(), patience.Limits{})
+	patient, ended := patience.Context(t.Context(), patience.Long)
 	defer context.AfterFunc(patient, func() { _ = cmd.Process.Kill() })()
 	defer ended()
 	for lines.Scan() {

@@ -48,7 +48,7 @@ func (r *realNomad) NodeID(n int) string {
 }
 
 func (r *realNomad) Until(what string, ok func() bool) {
-	r.must(patience.Until(r.t.Context(), patience.Limits{Moves: r.Moves}, what, func(context.Context) (string, error) {
+	r.must(patience.Until(r.t.Context(), patience.Long, what, func(context.Context) (string, error) {
 		if ok() {
 			return "", nil
 		}

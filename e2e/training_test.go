@@ -175,7 +175,7 @@ func (m *trainer) uninterrupted(python string) string {
 			m.t.Fatal(err)
 		}
 	}
-	ctx, ended := patience.Context(m.t.Context(), patience.Limits{Moves: m.Moves})
+	ctx, ended := patience.Context(m.t.Context(), patience.Long)
 	defer ended()
 	defer context.AfterFunc(ctx, func() {
 		for _, r := range ranks {

@@ -83,7 +83,7 @@ func TestGangResumesFromItsCheckpoint(t *testing.T) {
 			}
 			return "", nil
 		}
-		if patience.Until(t.Context(), patience.Limits{}, "the gang runs", waits) == nil {
+		if patience.Until(t.Context(), patience.Long, "the gang runs", waits) == nil {
 			<-time.After(300 * time.Millisecond) // long enough for some iterations, which make up for delays
 		}
 	})

@@ -215,7 +215,7 @@ func (w *world) fingerprint() *stream {
 // Nomad would drop all devices until the agent restarts.
 func (s *stream) next() []*device.DeviceGroup {
 	s.t.Helper()
-	ctx, cancel := patience.Context(s.t.Context(), patience.Limits{})
+	ctx, cancel := patience.Context(s.t.Context(), patience.Long)
 	defer cancel()
 	return s.nextIn(ctx, "a fingerprint")
 }
@@ -246,7 +246,7 @@ func (s *stream) nextIn(ctx context.Context, what string) []*device.DeviceGroup 
 // until waits for a message that satisfies ok.
 func (s *stream) until(what string, ok func([]*device.DeviceGroup) bool) []*device.DeviceGroup {
 	s.t.Helper()
-	ctx, cancel := patience.Context(s.t.Context(), patience.Limits{})
+	ctx, cancel := patience.Context(s.t.Context(), patience.Long)
 	defer cancel()
 	for s.count == 0 || !ok(s.last) {
 		s.nextIn(ctx, what)
@@ -307,7 +307,7 @@ func listed(n int) func([]*device.DeviceGroup) bool {
 // statistics waits for one statistics message that satisfies ok.
 func (w *world) statistics(ok func(map[string]*device.DeviceStats) bool) map[string]*device.DeviceStats {
 	w.t.Helper()
-	ctx, cancel := patience.Context(context.Background(), patience.Limits{})
+	ctx, cancel := patience.Context(context.Background(), patience.Long)
 	defer cancel()
 	c, err := w.Device.Stats(ctx, 200*time.Millisecond)
 	if err != nil {

@@ -286,7 +286,7 @@ func TestWarmUpLongerThanTheSession(t *testing.T) {
 	f := newFake(t)
 	p := quick()
 	p.Limit, p.Warmup, p.Settle, p.Classes = 5*time.Second, time.Hour, time.Hour, []pal.AppClass{pal.ClassA}
-	ctx, cancel := patience.Context(t.Context(), patience.Limits{})
+	ctx, cancel := patience.Context(t.Context(), patience.Long)
 	defer cancel()
 	if r := f.Session(ctx, target(0), p, nil); r.Partial || len(r.Apps[0].Windows) < p.MinWindows {
 		t.Errorf("partial %q, warnings %q", r.Problem, r.Warnings)

@@ -153,7 +153,7 @@ func TestAnswerThatNeverComes(t *testing.T) {
 	defer close(lost)
 	s := Open(Options{Address: server.URL}, "")
 	s.within = 100 * time.Millisecond
-	ctx, cancel := patience.Context(t.Context(), patience.Limits{})
+	ctx, cancel := patience.Context(t.Context(), patience.Long)
 	defer cancel()
 	if _, err := s.Read(ctx); err == nil || ctx.Err() != nil {
 		t.Fatalf("error %v, %v", err, ctx.Err())

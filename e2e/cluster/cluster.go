@@ -271,7 +271,7 @@ func (c *Cluster) node(ctx context.Context, name string) (*api.NodeListStub, err
 // NodeID returns the node id of the client of this name, as soon as a server answers.
 func (c *Cluster) NodeID(ctx context.Context, name string) (string, error) {
 	var id string
-	ctx, cancel := patience.Context(ctx, patience.Limits{})
+	ctx, cancel := patience.Context(ctx, patience.Long)
 	defer cancel()
 	err := Until(ctx, "the servers answer", func(ctx context.Context) (string, error) {
 		n, err := c.node(ctx, name)

@@ -13,21 +13,6 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// Moves returns a text that changes whenever Nomad's jobs, evaluations, allocations, deployments or
-// nodes change; "" if no server answers.
-func (c *Cluster) Moves(ctx context.Context) string {
-	var b strings.Builder
-	for _, table := range []string{"jobs", "evaluations", "allocations", "deployments", "nodes"} {
-		opts := &api.QueryOptions{Namespace: api.AllNamespacesNamespace, PerPage: 1}
-		meta, err := c.API().Raw().Query("/v1/"+table, new([]struct{}), opts.WithContext(ctx))
-		if err != nil {
-			return ""
-		}
-		fmt.Fprintf(&b, "%s %d\n", table, meta.LastIndex)
-	}
-	return b.String()
-}
-
 // lastFew is how many objects of each kind are in Describe's text.
 const lastFew = 12
 

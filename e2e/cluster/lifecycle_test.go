@@ -90,7 +90,7 @@ func TestNothingIsLeftWhenTheOwnerIsKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = owner.Wait()
-	if err := patience.Until(t.Context(), patience.Limits{}, "the guard has cleaned up", func(context.Context) (string, error) {
+	if err := patience.Until(t.Context(), patience.Long, "the guard has cleaned up", func(context.Context) (string, error) {
 		if _, err := os.Stat(dir); !os.IsNotExist(err) {
 			return dir + " exists", nil
 		}

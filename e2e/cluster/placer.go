@@ -97,8 +97,8 @@ func (p *Placer) PID() int { return p.run.pid() }
 // Signal sends the placer a signal.
 func (p *Placer) Signal(sig syscall.Signal) error { return p.run.signal(sig) }
 
-// Stop ends the placer as an operator does, and waits for its end. If the placer neither ends nor
-// logs anything, Stop kills it.
+// Stop ends the placer as an operator does, and waits for its end. If the placer does not
+// end, Stop kills it.
 func (p *Placer) Stop() error {
 	ctx, cancel := p.patient(context.Background())
 	defer cancel()
@@ -108,11 +108,9 @@ func (p *Placer) Stop() error {
 	return nil
 }
 
-// patient returns a context that lasts as long as the placer continues to log.
+// patient returns a context that lasts as long as a placer may take to end.
 func (p *Placer) patient(ctx context.Context) (context.Context, context.CancelFunc) {
-	return patience.Context(ctx, patience.Limits{Still: 30 * time.Second, Moves: func(context.Context) string {
-		return fmt.Sprint(len(p.Log()))
-	}})
+	return patience.Context(ctx, 2*time.Minute)
 }
 
 // Kill ends the placer with SIGKILL and waits for its end.

@@ -7,7 +7,6 @@ package clustertest
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"testing"
 
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
@@ -37,10 +36,8 @@ func StartFor(all, t *testing.T, options cluster.Options) *cluster.Cluster {
 	if tell == nil {
 		tell = func(line string) { all.Log(line) } // the cluster outlives t
 	}
-	var line atomic.Pointer[string]
-	line.Store(new(string))
-	options.Progress = func(now string) { line.Store(&now); tell(now) }
-	ctx, cancel := patience.Context(t.Context(), patience.Limits{Moves: func(context.Context) string { return *line.Load() }})
+	options.Progress = tell
+	ctx, cancel := patience.Context(t.Context(), patience.Long)
 	defer cancel()
 	c, err := cluster.Start(ctx, options)
 	if errors.Is(err, cluster.ErrNoNomad) || errors.Is(err, cluster.ErrNoNamespaces) {
@@ -92,7 +89,7 @@ func logs(t *testing.T, c *cluster.Cluster) {
 // Context returns a context that ends when nothing in the cluster has changed for too long; see
 // package patience.
 func Context(t *testing.T, c *cluster.Cluster) (context.Context, context.CancelFunc) {
-	return patience.Context(t.Context(), patience.Limits{Moves: c.Moves})
+	return patience.Context(t.Context(), patience.Long)
 }
 
 // Until polls a condition as long as the cluster keeps changing. If the condition does not become
@@ -100,19 +97,19 @@ func Context(t *testing.T, c *cluster.Cluster) (context.Context, context.CancelF
 func Until(t *testing.T, c *cluster.Cluster, what string, condition patience.Condition) {
 	t.Helper()
 	if c == nil {
-		if err := patience.Until(t.Context(), patience.Limits{}, what, condition); err != nil {
+		if err := patience.Until(t.Context(), patience.Long, what, condition); err != nil {
 			t.Fatal(err)
 		}
 		return
 	}
-	if err := patience.Until(t.Context(), patience.Limits{Moves: c.Moves}, what, condition); err != nil {
+	if err := patience.Until(t.Context(), patience.Long, what, condition); err != nil {
 		t.Fatalf("%v\n%s", err, Describe(c))
 	}
 }
 
 // Describe returns the last state of the cluster.
 func Describe(c *cluster.Cluster) string {
-	ctx, cancel := patience.Context(context.Background(), patience.Limits{})
+	ctx, cancel := patience.Context(context.Background(), patience.Long)
 	defer cancel()
 	return c.Describe(ctx)
 }

@@ -68,7 +68,7 @@ func newClusterWith(t *testing.T, o nomadtest.Options) *testCluster {
 func (c *testCluster) does(args ...string) (int, string, string) {
 	c.t.Helper()
 	var out, err bytes.Buffer
-	ctx, cancel := patience.Context(c.t.Context(), patience.Limits{})
+	ctx, cancel := patience.Context(c.t.Context(), patience.Long)
 	defer cancel()
 	code := run(ctx, args, streams{strings.NewReader(""), &out, &err, false})
 	if slices.Contains(args, "-json") && out.Len() > 0 {

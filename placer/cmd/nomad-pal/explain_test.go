@@ -31,7 +31,7 @@ import (
 func (c *testCluster) seen(args ...string) (int, string, string) {
 	c.t.Helper()
 	var out, err bytes.Buffer
-	ctx, cancel := patience.Context(c.t.Context(), patience.Limits{})
+	ctx, cancel := patience.Context(c.t.Context(), patience.Long)
 	defer cancel()
 	code := run(ctx, args, streams{strings.NewReader(""), &out, &err, true})
 	return code, out.String(), err.String()

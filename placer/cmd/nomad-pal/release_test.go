@@ -64,7 +64,7 @@ func TestReleaseBesideAPlacer(t *testing.T) {
 // starts runs a command in the background. end interrupts the command, and returns its exit code,
 // output and errors.
 func (c *testCluster) starts(args ...string) (end func(interrupt bool) (int, string, string)) {
-	ctx, cancel := patience.Context(c.t.Context(), patience.Limits{})
+	ctx, cancel := patience.Context(c.t.Context(), patience.Long)
 	var out, err bytes.Buffer
 	code := make(chan int, 1)
 	go func() { code <- run(ctx, args, streams{strings.NewReader(""), &out, &err, false}) }()

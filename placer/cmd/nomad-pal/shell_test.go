@@ -24,7 +24,7 @@ func keeper(t *testing.T, mark string, vars ...string) (session *exec.Cmd) {
 	}
 	dir := t.TempDir()
 	env := append(os.Environ(), "NOMAD_TASK_DIR="+dir, "NOMAD_ALLOC_ID="+filepath.Base(t.Name())+"-"+filepath.Base(filepath.Dir(dir)))
-	ctx, cancel := patience.Context(t.Context(), patience.Limits{})
+	ctx, cancel := patience.Context(t.Context(), patience.Long)
 	defer cancel()
 	session = exec.CommandContext(ctx, "/bin/sh", "-c", "trap '' HUP TERM; sleep 1000; true") // ignores signals
 	session.Env = append(env, mark+env[len(env)-1][len("NOMAD_ALLOC_ID="):])
