@@ -72,7 +72,7 @@ func TestProfiles(t *testing.T) {
 	do("Nothing is imported", "profile", "import", "-delete", "-name", "times")
 	agent.reload()
 	b.run(gang("one", 1, 1).hcl())
-	b.untilSays("profile show -verbose -app A", "GPU-1-0  0.970")
+	b.untilSays("profile show -verbose", "GPU-1-0  0.970")
 	b.purge("one")
 }
 

@@ -30,7 +30,6 @@ func TestSeveralModels(t *testing.T) {
 	}
 	c.until("a profile exists", func() bool { code, _, _ := c.does("profile", "show"); return code == 0 })
 	shows(`(?m)^Tesla T4 +0\.1 \(60\) +- +0\.075 \(300\) +- +4$`, "profile", "show")
-	shows(`(?m)^Tesla T4 +0\.1 \(60\) +- +- +- +4$`, "profile", "show", "-app", "A")
 	shows(`"rate": 60,\s+"rate_unit": "TFLOP/s",\s+"rated_gpus": 4,\s+"speed": 0\.1`, "profile", "show", "-json")
 	shows(`(?m)^GPU-2-0,A,1,Tesla T4,k,0,60$`, "profile", "export", "-csv")
 

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
@@ -21,22 +20,20 @@ import (
 var errNoProfile = errors.New("there is no profile yet: the agent makes a profile from measurements that nodes publish, or that nomad-pal profile import stores")
 
 var helpProfileShow = help("profile show [options]", `
-Shows, for each GPU model and application, how PM scores (time relative to the
-median GPU) are distributed over the variability classes, and names the
-outliers; and compares GPU models whose rates were measured.
+Shows how much the GPUs of each model differ, for each application class. It lists how many
+GPUs are in each variability class, and names the outliers. Last, it compares the models.
+A PM score is the time on a GPU relative to the median GPU.
 
 Show Options:
 
-  -app=<name>              Only this application class or application.
   -verbose                 List every GPU.
 `, examples(
 	"How different are the GPUs?", "nomad-pal profile show",
-	"Every GPU of one class:", "nomad-pal profile show -app A -verbose",
+	"Every GPU:", "nomad-pal profile show -verbose",
 ), outputOptions, generalOptions)
 
 func runProfileShow(b *base, args []string) int {
 	fs := b.flags("profile show")
-	app := fs.String("app", "", "")
 	verbose := fs.Bool("verbose", false, "")
 	if _, ok := b.parse(fs, args, 0); !ok {
 		return 1
@@ -45,11 +42,8 @@ func runProfileShow(b *base, args []string) int {
 	if err != nil {
 		return b.fail(err)
 	}
-	groups := summarize(p, *app)
-	if len(groups) == 0 {
-		return b.fail(fmt.Errorf("the profile has no measurements of application %q", *app))
-	}
-	return b.show(groups, func() { printProfile(b, p, *app, *verbose) })
+	groups := summarize(p)
+	return b.show(groups, func() { printProfile(b, p, groups, *verbose) })
 }
 
 // profileInForce reads the profile in force. The error explains why the profile is missing or
@@ -92,14 +86,10 @@ type memberSummary struct {
 	Pending int `json:"pending_class,omitempty"`
 }
 
-// summarize returns a summary of each group of the profile or, if app is not "", of each group of
-// this application class.
-func summarize(p *profile.Profile, app string) []groupSummary {
-	var out []groupSummary
+// summarize returns a summary of each group of the profile.
+func summarize(p *profile.Profile) []groupSummary {
+	out := []groupSummary{}
 	for _, g := range p.Groups {
-		if app != "" && g.App != pal.AppClass(app) {
-			continue
-		}
 		s := groupSummary{Group: g, Members: members(p, g)}
 		if r, ok := p.Rate(g.Model, g.App); ok {
 			s.Rate, s.Unit, s.RatedGPUs, s.Speed = r.Rate, attr.RateUnit(g.App), r.GPUs, p.Speeds(g.App)[g.Model]
@@ -126,10 +116,7 @@ func members(p *profile.Profile, g profile.Group) []memberSummary {
 	return ms
 }
 
-// barWidth is the length, in characters, of the bar for all GPUs.
-const barWidth = 40
-
-func printProfile(b *base, p *profile.Profile, app string, verbose bool) {
+func printProfile(b *base, p *profile.Profile, groups []groupSummary, verbose bool) {
 	rows := []string{row("Profile", fmt.Sprintf("version %d", p.Version))}
 	if t, err := time.Parse(time.RFC3339, p.Created); err == nil {
 		rows = append(rows, row("Built", clock(t)))
@@ -141,19 +128,17 @@ func printProfile(b *base, p *profile.Profile, app string, verbose bool) {
 		}
 	}
 	b.pairs(append(rows, row("GPUs", fmt.Sprintf("%d, %d of them unmeasured", len(p.GPUs), unmeasured))))
-	printSpeeds(b, modelSpeeds(p, app))
-	for _, g := range summarize(p, app) {
+	printSpeeds(b, modelSpeeds(p))
+	for _, g := range groups {
 		printGroup(b, g, verbose)
 	}
 }
 
 // modelSpeeds returns the speeds of the profile's models, including models that the cluster no
-// longer has. If app is not "", modelSpeeds returns only the speeds for this application class.
-func modelSpeeds(p *profile.Profile, app string) (out []palapi.ModelSpeed) {
+// longer has.
+func modelSpeeds(p *profile.Profile) (out []palapi.ModelSpeed) {
 	for _, r := range p.Rates {
-		if app == "" || r.App == pal.AppClass(app) {
-			out = append(out, palapi.ModelSpeed{Device: r.Model, Class: r.App, Rate: r.Rate, Unit: attr.RateUnit(r.App), GPUs: r.GPUs, Speed: p.Speeds(r.App)[r.Model]})
-		}
+		out = append(out, palapi.ModelSpeed{Device: r.Model, Class: r.App, Rate: r.Rate, Unit: attr.RateUnit(r.App), GPUs: r.GPUs, Speed: p.Speeds(r.App)[r.Model]})
 	}
 	return out
 }
@@ -173,14 +158,14 @@ func printGroup(b *base, g groupSummary, verbose bool) {
 		remarks += ", one class, because the spread is within the noise of the measurements"
 	}
 	b.say(plain, remarks)
-	rows := []string{row("Class", "GPUs", "PM scores", "Share")}
+	rows := []string{row("Class", "GPUs", "PM scores")}
 	for class := range profile.MaxClass {
 		of := slices.DeleteFunc(slices.Clone(g.Members), func(m memberSummary) bool { return m.Class != class+1 })
 		span := "-"
 		if len(of) > 0 {
 			span = fmt.Sprintf("%.3f … %.3f", of[0].Score, of[len(of)-1].Score)
 		}
-		rows = append(rows, row(class+1, len(of), span, strings.Repeat("█", len(of)*barWidth/max(1, len(g.Members)))))
+		rows = append(rows, row(class+1, len(of), span))
 	}
 	b.table(rows)
 	printMembers(b, g, verbose)
