@@ -35,14 +35,14 @@ type Metrics struct {
 	Rates  map[string]float64 `json:"gpus_model_rate" label:"device,app_class" help:"Measured rate of a GPU model's median GPU for an application class: TFLOP/s for A and B, GB/s for C, Gload/s (10⁹ gathers a second) for D."`
 	// Slowdown has the keys "chosen" and "packed". Slowdown is empty while no running gang has both
 	// predictions.
-	Slowdown map[string]float64 `json:"gpus_predicted_slowdown" label:"placement" help:"Mean predicted slowdown of running gangs, weighted by GPUs: on the GPUs that nomad-pal chose (chosen), and on the GPUs that packed placement would have chosen (packed). The slowdown of a gang on median GPUs of one node is 1."`
+	Slowdown map[string]float64 `json:"gpus_predicted_slowdown" label:"placement" help:"Mean predicted slowdown of running gangs, weighted by GPUs. chosen: on their GPUs. packed: on the GPUs that packing would have chosen. The slowdown of a gang on median GPUs of one node is 1."`
 	// PredictedGPUs is the number of GPUs of the gangs in Slowdown.
 	PredictedGPUs int                  `json:"gpus_predicted" help:"GPUs of the gangs that gpus_predicted_slowdown covers."`
 	Jobs          map[palapi.State]int `json:"jobs" label:"state" help:"Jobs with GPUs by state (docs/design/concepts.md)."`
 	Refused       int                  `json:"jobs_refused" help:"Jobs that cannot start now: rejected, unschedulable or failed."`
 	Requested     float64              `json:"gpus_requested" help:"GPUs that waiting jobs request. Jobs that are rejected, unschedulable or failed do not count."`
 	LongestWait   float64              `json:"longest_wait_seconds" help:"Longest time that a job in the queue has waited since it was submitted or last stopped. 0 if no job waits."`
-	StopsLost     float64              `json:"preemption_lost_gpu_seconds_total" help:"GPU seconds that gangs lost because they were stopped for other gangs: restart_cost and, with pal_checkpoint, the work since the last checkpoint."`
+	StopsLost     float64              `json:"preemption_lost_gpu_seconds_total" help:"GPU seconds that gangs lost when they were stopped for other gangs: restart_cost, and the work since the last checkpoint."`
 	StopsWon      float64              `json:"preemption_saved_wait_seconds_total" help:"Seconds by which gangs got GPUs sooner because other gangs were stopped for them. This assumes that the stopped gangs would have run as long as expected."`
 	// CycleAge stays at about a second unless the placer's loop hangs, because even an idle loop
 	// signals once a second.
@@ -129,8 +129,8 @@ func (a *Agent) gauges() []meter.Gauge {
 		return func() map[string]float64 { return readings(reflect.ValueOf(of(a.metrics(time.Now())))) }
 	}
 	out := []meter.Gauge{
-		{Name: "gpus_unhealthy", Help: "GPUs that nomad-pal does not choose, because they are unhealthy.", Read: read(func(m Metrics) any { return m.InTrouble.Unhealthy })},
-		{Name: "gpus_quarantined", Help: "GPUs that nomad-pal does not choose, because jobs failed on them, or because an operator put them into quarantine.", Read: read(func(m Metrics) any { return m.InTrouble.Quarantined })},
+		{Name: "gpus_unhealthy", Help: "Unhealthy GPUs. They get no new jobs.", Read: read(func(m Metrics) any { return m.InTrouble.Unhealthy })},
+		{Name: "gpus_quarantined", Help: "GPUs in quarantine. They get no new jobs.", Read: read(func(m Metrics) any { return m.InTrouble.Quarantined })},
 		{Name: "gpus_degraded", Help: "GPUs that work, but not as they should. nomad-pal chooses them last.", Read: read(func(m Metrics) any { return m.InTrouble.Degraded })},
 		{Name: "trouble", Help: "1 while the agent has a problem, otherwise 0. /v1/health names the problem.", Read: read(func(Metrics) any { return min(1, len(a.health(time.Now()).Trouble)) })},
 		{Name: "warnings", Help: "Number of problems that operators should look at. /v1/health lists them.", Read: read(func(Metrics) any { return a.health(time.Now()).WarningCount })},

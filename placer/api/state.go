@@ -34,7 +34,7 @@ var meanings = map[State]string{
 	Resubmitted:   "The author registered the job again, with the gate, while the gang was running.",
 	Lost:          "The gang ended before its members had finished. nomad-pal requeues the gang, or Nomad places the missing members again.",
 	Failed:        "nomad-pal has given up on the gang after repeated failures of its members or of the infrastructure.",
-	Rejected:      "nomad-pal cannot serve the job as it is written, and does nothing for the job until the author changes it.",
+	Rejected:      "The job has a mistake. nomad-pal ignores the job until the author changes it.",
 	Unschedulable: "The gang waits, but this cluster could not run it even if nothing else ran. It blocks no other gang.",
 	Native:        "Nomad alone places the job, because the job has no gate, or because a node satisfies the gate.",
 	Template:      "The job is parameterized or periodic. nomad-pal places the runs that Nomad creates from such a job.",

@@ -86,7 +86,7 @@ func New(version, revision string, gauges []Gauge) *Meter {
 	}
 	m.placements = counter("placements_total", "Gangs placed, by application class.", "app_class")
 	m.Registrations = counter("registrations_total", "Registrations of jobs by nomad-pal, by purpose and outcome (done, conflict, unknown, failed).", "purpose", "outcome")
-	m.Stops = counter("stops_total", "Gangs stopped by nomad-pal, by reason: preempted for another gang, moved to better GPUs, resized because the author changed the job, or requeued for any other reason, such as missing members or a request by a user.", "reason")
+	m.Stops = counter("stops_total", "Gangs that nomad-pal stopped, by reason: preempted, moved, resized by the author, or requeued for another reason.", "reason")
 	m.Failures = counter("allocation_failures_total", "Failed allocations, by cause: user, infrastructure or unknown.", "cause")
 	waits := []float64{1, 5, 15, 60, 5 * 60, 15 * 60, 3600, 4 * 3600, 12 * 3600, 36 * 3600, 7 * 24 * 3600}
 	m.wait = histogram(m.public, "wait_seconds", "Total time that each gang waited before it was placed, by application class.", waits, "app_class")
