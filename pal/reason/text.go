@@ -215,7 +215,7 @@ var ofWaiting = map[Kind]writer{
 	GPUs:      func(r Reason) string { return "needs " + Count(r.Needs) + "; " + free(r) },
 	Scattered: scattered,
 	Refused: func(r Reason) string {
-		return fmt.Sprintf("needs %s; %s free, but the jobs that share these GPUs would lose more work than this job would do (refuse_bad_neighbours)", Count(r.Needs), are(r.Free))
+		return fmt.Sprintf("needs %s; %s free, but this job would slow the others on them too much (refuse_bad_neighbours)", Count(r.Needs), are(r.Free))
 	},
 	Services: func(r Reason) string {
 		text := fmt.Sprintf("needs %s; enough GPUs come free only if somebody stops a service", Count(r.Needs))
@@ -299,7 +299,7 @@ var ofNever = map[Kind]writer{
 		return fmt.Sprintf("%s allows %s on each node", r.Cause, Counted(r.Members, "member", "members"))
 	},
 	SeveralModels: func(r Reason) string {
-		return fmt.Sprintf("at most %s of one GPU model", are(r.Free))
+		return fmt.Sprintf("no GPU model has more than %d", r.Free)
 	},
 	MembersApart: say(`the job's members must not share a GPU (pal_neighbours = "any,self" allows it)`),
 	TooFar: func(r Reason) string {

@@ -111,7 +111,7 @@ func TestRefusedPart(t *testing.T) {
 			if err != nil {
 				w.T.Fatal(err)
 			}
-			const want = "needs 1 GPU; 1 is free, but the jobs that share these GPUs would lose more work than this job would do (refuse_bad_neighbours)"
+			const want = "needs 1 GPU; 1 is free, but this job would slow the others on them too much (refuse_bad_neighbours)"
 			if e.State != palapi.Waiting || e.Reason.String() != want || e.Decision.Reason.Kind != reason.Refused {
 				w.T.Errorf("%s: %s, %q, and %q", what, e.State, e.Reason, e.Decision.Reason)
 			}

@@ -84,7 +84,7 @@ func (w Window) check() error {
 		first := e.Next(time.Unix(0, 0).UTC())
 		gap := e.Next(first).Sub(first)
 		if len(w.For) == 0 && gap > 0 && w.Duration >= gap {
-			return fmt.Errorf("duration %v is not shorter than the interval between two starts (%v), so nothing would ever start on the window's nodes", w.Duration, gap)
+			return fmt.Errorf("duration %v must be shorter than the time between two starts (%v)", w.Duration, gap)
 		}
 	}
 	for _, pattern := range slices.Concat(w.Nodes, w.Racks, w.NodePools, w.Datacenters) {

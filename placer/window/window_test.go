@@ -59,7 +59,7 @@ func TestTimesOverlap(t *testing.T) {
 // A window whose occurrences overlap is refused, unless it is a reservation.
 func TestNeverOver(t *testing.T) {
 	for _, w := range []Window{{Name: "w", Cron: "* * * * *", Duration: time.Minute}, {Name: "w", Cron: "0 0 * * *", Duration: 24 * time.Hour}} {
-		if err := w.Check(); err == nil || !strings.Contains(err.Error(), "is not shorter than the interval between two starts") {
+		if err := w.Check(); err == nil || !strings.Contains(err.Error(), "must be shorter than the time between two starts") {
 			t.Errorf("%s for %v: %v", w.Cron, w.Duration, err)
 		}
 		w.For = []string{"ml"}

@@ -51,8 +51,8 @@ func TestSeveralModels(t *testing.T) {
 		return strings.Contains(out, "There is enough room for this job when")
 	})
 	shows(`There is enough room for this job when default/measured and default/told have ended\.`, "explain", "wide")
-	shows(`needs 8 GPUs; 9 are free, but at most 6 are of one GPU model\.`, "explain", "wide")
-	shows(`(?m)needs 8 GPUs; 9 are free, but at most 6 are of one GPU model$`, "queue")
+	shows(`needs 8 GPUs; 9 are free, but no GPU model has more than 6\.`, "explain", "wide")
+	shows(`(?m)needs 8 GPUs; 9 are free, but no GPU model has more than 6$`, "queue")
 	if _, out, _ := c.does("explain", "wide"); strings.Contains(out, "default/small") {
 		t.Errorf("it waits for a job on a model that is too small for it:\n%s", out)
 	}
