@@ -491,7 +491,7 @@ var ofRemedies = map[Kind]writer{
 		}
 		return fmt.Sprintf("ask for at most %s, or have the tenant's quota or borrowing_limit raised", Count(r.Limit))
 	},
-	AwaitPart:   say("the job starts when a part of a GPU with better neighbours comes free, or with any neighbours once the job is overdue; pal_class = D suits jobs that leave the GPU idle most of the time"),
+	AwaitPart:   say("the job waits for a part with better neighbours; once it is overdue, it takes any; pal_class = D suits jobs that mostly leave the GPU idle"),
 	AwaitTenant: await,
 	CouldRun:    func(r Reason) string { return fmt.Sprintf("the job could run %s (%s)", r.Cause, r.Try) },
 	ChangeJob:   say("change the job, or give a node what the job needs; nomad-pal tries again when a node changes, or after a few minutes"),

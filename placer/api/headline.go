@@ -241,7 +241,7 @@ func stoppedSentence(e *Explanation) string {
 func startSentence(e *Explanation, now time.Time) string {
 	switch {
 	case e.StartTo.IsZero() && !e.Planned && e.Wait != nil && (e.Wait.Reason == reason.Quota || e.Wait.Reason == reason.Array):
-		return " The start cannot be predicted, because the job waits for jobs whose end is unknown: services, jobs without pal_duration, or jobs that have run longer than predicted."
+		return " The start cannot be predicted: the end of a job that this job waits for is unknown."
 	case e.StartTo.IsZero():
 		return ""
 	case e.Wait != nil && e.Wait.Reason == reason.Locality:

@@ -336,7 +336,7 @@ func (m *Model) Unplaced() []string {
 	if late == 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf("Nomad has placed no member of %s (the first was started %s): nomad-pal doctor shows whether Nomad's evaluations are paused; if not, look at the load of Nomad's servers",
+	return []string{fmt.Sprintf("Nomad has placed no member of %s (the first was started %s): nomad-pal doctor shows whether Nomad's evaluations are paused; else look at the load of Nomad's servers",
 		reason.Counted(late, "gang that nomad-pal started", "gangs that nomad-pal started"), reason.Moment(since))}
 }
 

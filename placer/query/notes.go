@@ -67,7 +67,7 @@ func sizeInWords(s *queue.Size, st palapi.State) string {
 	case s.Members >= s.Most:
 		return fmt.Sprintf("elastic: the gang runs with all its members (%d to %d allowed); it gives GPUs back when an equally important gang waits for them", s.Least, s.Most)
 	}
-	return fmt.Sprintf("elastic: the gang runs with %s (%d to %d allowed); the gang grows if no waiting gang can use the free GPUs, and if growing saves more time than it costs", members, s.Least, s.Most)
+	return fmt.Sprintf("elastic: the gang runs with %s (%d to %d allowed); it grows on GPUs that nobody waits for, when this saves time", members, s.Least, s.Most)
 }
 
 // noteWindows notes which windows reserve GPUs that a waiting job could use, and why the job does

@@ -204,6 +204,6 @@ func printStatus(b *base, o overview, elements bool) {
 	b.printJobs(o.Jobs, time.Now())
 	if slices.ContainsFunc(o.Jobs, func(j palapi.JobStatus) bool { return j.State == palapi.Running && j.EndTo.IsZero() }) {
 		b.write("\n")
-		b.say(plain, "A running job has no expected end if it is a service, if it has neither pal_duration nor earlier runs, or if it has run longer than predicted.")
+		b.say(plain, "A running job can have no expected end: services have none, and nothing may be known about the job's run time.")
 	}
 }
