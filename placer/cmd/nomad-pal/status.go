@@ -204,6 +204,6 @@ func printStatus(b *base, o overview, elements bool) {
 	b.printJobs(o.Jobs, time.Now())
 	if slices.ContainsFunc(o.Jobs, func(j palapi.JobStatus) bool { return j.State == palapi.Running && j.EndTo.IsZero() }) {
 		b.write("\n")
-		b.say(plain, "A running job can have no expected end: services have none, and nothing may be known about the job's run time.")
+		b.say(plain, "These running jobs have no expected end: services, jobs without pal_duration or earlier runs, and jobs that are late.")
 	}
 }
