@@ -17,9 +17,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// NVIDIA's MPS control daemon is a service of the node, which the plugin neither starts nor stops. The
-// plugin asks whether the daemon answers. Tasks reach the daemon through its pipe directory, and a task
-// may be hostile, so the plugin opens no file in that directory, limits the time and the output of the
+// NVIDIA's MPS control daemon is a service of the node, which the plugin neither starts nor stops.
+// The plugin asks whether the daemon answers. Tasks can write to the daemon's pipe directory, and a
+// task may be hostile. So the plugin opens no file there. It limits the time and the output of the
 // program that it runs, and passes on no environment.
 
 // pipes lists the pipe directories of the MPS control daemons that the plugin asks; none for

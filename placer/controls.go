@@ -94,9 +94,8 @@ func (p *Placer) Reread() {
 	p.nudge()
 }
 
-// announce announces that orders about a job were written. sent reports whether they came too late
-// for a start of the job: the placer has sent the start to Nomad, but snapshots may not show the
-// start yet.
+// announce announces that orders about a job were written. sent reports whether they came too late:
+// the placer has already sent a start of the job to Nomad.
 func announce(p *Placer, k cluster.JobKey) (sent bool) {
 	p.meanwhile.mu.Lock()
 	defer p.meanwhile.mu.Unlock()

@@ -140,9 +140,8 @@ type followed struct {
 // need updates because finished runs change the estimates of waiting jobs.
 const followAll = 10 * time.Second
 
-// track updates the tracked jobs that have changed since the previous cycle. track updates all jobs
-// every [followAll], after a full read, after the view was rebuilt, and when the set of nodes that
-// can serve jobs (the view's epoch) has changed.
+// track updates the tracked jobs that have changed since the previous cycle. It updates all jobs
+// every [followAll], after a full read, and when the view was rebuilt or its epoch has changed.
 func (p *Placer) track(ctx context.Context) {
 	keys, mark, known := p.m.State.Touched(p.followed.mark)
 	now := followed{mark: mark, view: p.m.View, epoch: p.m.View.Epoch(), all: p.followed.all}

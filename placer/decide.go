@@ -203,8 +203,8 @@ func (m *meanwhile) begin() {
 type addition struct {
 	job  cluster.JobKey
 	gpus []string // the ids of these GPUs
-	// runs is true if the gang counts as running, so that a hold does not prevent the registration: it
-	// grows, or is moved. starts is true if the registration starts the gang.
+	// runs is true if the gang grows or is moved. It then counts as running, and a hold does not
+	// prevent the registration. starts is true if the registration starts the gang.
 	runs, starts bool
 }
 
@@ -272,10 +272,10 @@ func (p *core) dryRun(ctx context.Context, s *start) error {
 	return refused
 }
 
-// refusal returns the group that Nomad refuses in a dry run, and the cause. refusal returns the
-// zero reason if Nomad refuses no group, or if Nomad makes no dry runs for the placer's token.
-// Without a dry run, the placer starts a gang whose members Nomad may not place. The placer stops
-// the gang after gang_ready_timeout if Nomad has not placed it.
+// refusal returns the group that Nomad refuses in a dry run, and the cause. The reason is zero if
+// Nomad refuses no group, or makes no dry runs for the placer's token. Without a dry run, the
+// placer starts a gang whose members Nomad may not place. The placer stops the gang after
+// gang_ready_timeout if Nomad has not placed it.
 func (p *core) refusal(ctx context.Context, job *api.Job) (reason.Reason, error) {
 	resp, err := p.nomad.DryRun(ctx, job)
 	if errors.Is(err, nomad.ErrNoDryRun) {
@@ -292,8 +292,8 @@ func (p *core) refusal(ctx context.Context, job *api.Job) (reason.Reason, error)
 const mostDryRuns = 32
 
 // unfitNodes tries each chosen node separately, and returns the names of the nodes on which Nomad
-// refuses the gang's members. unfitNodes skips nodes that are already known to be unfit. unfitNodes
-// returns no names if Nomad accepts each node separately, or did not answer for every node.
+// refuses the gang's members. It skips nodes that are known to be unfit, and returns nothing unless
+// Nomad answered for every node.
 func (p *core) unfitNodes(ctx context.Context, s *start) (unfit []string) {
 	members := map[int]map[string]int{} // by node, then group
 	for _, m := range s.Placement.Members {

@@ -120,9 +120,8 @@ func stopText(t *model.Tracked) string {
 	return text + "; the gang starts again as a whole"
 }
 
-// foundSince returns the time when a job's state began, if the job was in this state when the
-// placer first saw it. foundSince returns zero if the placer saw the change to this state itself,
-// or if the time is unknown.
+// foundSince returns when the state began in which the placer found a job. It is zero if the placer
+// saw the change itself, or if the time is unknown.
 func (p *core) foundSince(t *model.Tracked, was palapi.State, e gang.Event) time.Time {
 	_, read := e.(gang.RecordRead)
 	switch f := p.m.World().LastFailure(t.Job); {

@@ -210,8 +210,8 @@ func (s *published) leastAge() time.Duration {
 	return s.every()
 }
 
-// pictureDue reports whether a cycle would now make a snapshot, because the last one lacks a
-// change, or because somebody has asked for it and it is too old.
+// pictureDue reports whether a cycle would now make a snapshot: the last one lacks a change, or
+// somebody has asked for it and it is too old.
 func (p *Placer) pictureDue() bool {
 	s := &p.published
 	s.mu.Lock()

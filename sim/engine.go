@@ -336,8 +336,8 @@ func (e *engine) pushEnd(i int, begin time.Duration, s float64) {
 	e.jobs[i].event = e.events.push(event{at: at, job: i, gpu: -1})
 }
 
-// slower returns the factor by which job i takes longer than the placement's cost predicts, because
-// of Config.Slower and because an elastic gang lacks members.
+// slower returns the factor by which job i takes longer than its placement predicts. Config.Slower
+// and missing members of an elastic gang are the causes.
 func (e *engine) slower(i int, p pal.Placement) float64 {
 	slower, members := 1.0, len(p.Members)
 	if e.Slower != nil {

@@ -20,10 +20,10 @@ type Outcome struct {
 	Failures    int     // number of failures of GPUs
 	Samples     []Sample
 	MakespanS   float64
-	// Stuck is the number of jobs that never finish: gangs that fit nowhere, that can never start
-	// because of a limit, or that lose all their work because GPUs fail too often. Gangs that
-	// depend on such a gang also count. Under plain Nomad, Stuck also counts gangs that hold GPUs
-	// and wait for each other.
+	// Stuck is the number of jobs that never finish. They fit nowhere, a limit keeps them from
+	// starting, or GPUs fail so often that all their work is lost. Gangs that depend on such a gang
+	// also count. Under plain Nomad, Stuck also counts gangs that hold GPUs and wait for each
+	// other.
 	Stuck int
 }
 

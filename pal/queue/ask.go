@@ -60,10 +60,9 @@ func (q *Queue) Ask(now time.Duration, c *pal.Cluster, j Job, since time.Duratio
 }
 
 // RoomFor returns a placement for a running gang whose job was edited, or the reason why the edited
-// gang must wait. Its own GPUs, which the cluster must show as free, stay its own, unless it
-// requests additional GPUs and they are reserved for the head, or it must give them up. For other
-// GPUs, it waits behind all waiting gangs, as if it were submitted now. It does not wait for better
-// GPUs.
+// gang must wait. The cluster must show the gang's own GPUs as free. The gang keeps them, unless it
+// must give them up, or asks for more GPUs while they are reserved for the head. For other GPUs, it
+// waits behind all waiting gangs, as if it were submitted now. It does not wait for better GPUs.
 func (q *Queue) RoomFor(now time.Duration, c *pal.Cluster, j Job) (f pal.Found, w Wait, ok bool) {
 	c = c.Clone()
 	had, own := q.entries[j.ID], []int{}

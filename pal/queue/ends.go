@@ -11,8 +11,8 @@ import (
 )
 
 // Ends returns when a running gang ends: with the probability rangeHolds, between these two times
-// since the caller's epoch. ok is false in four cases: the gang does not run, it is a service,
-// nothing is known about its run time, or it has run longer than predicted.
+// since the caller's epoch. ok is false if the gang does not run, if it is a service, or if nothing
+// predicts its end.
 func (q *Queue) Ends(now time.Duration, id string) (from, to time.Duration, ok bool) {
 	e := q.entries[id]
 	if e == nil || e.state == waiting || e.state == starting || e.job.Endless {
@@ -70,9 +70,9 @@ const (
 )
 
 // likelyRuns returns the logarithms (left) of run times that the gang could have in all, in seconds
-// at cost 1, and the standard deviation to assume until they are many. With an estimate, these are
-// the run times that the gang would have if its estimate were as wrong as its tenant's last ones,
-// otherwise the earlier runs of its name. A gang of which only the limit is known counts as if the
+// at cost 1, and the standard deviation to assume until they are many. Without an estimate, these
+// are the earlier runs of the gang's name. With one, they are the run times that follow if it is as
+// wrong as its tenant's last estimates. A gang of which only the limit is known counts as if the
 // limit were an estimate.
 func (fs *foresight) likelyRuns(e *entry) (known []chance, spread float64) {
 	runs, said := fs.samples(e.job.Name), stretched(e.job.Estimate, 1/e.job.best())

@@ -315,8 +315,8 @@ func (l *outlook) start(e *entry) (first, estimate time.Duration, ok bool) {
 	return first, estimate, ok && okLate
 }
 
-// book returns the first time, not before `at`, when all that the gang needs is free, and books it
-// for the time that the gang runs. ok is false if there is no such time.
+// book finds the first time from `at` on when all that the gang needs is free, and reserves it for
+// the gang's run time. ok is false if there is no such time.
 func (l *outlook) book(needs map[*supply]float64, at, run time.Duration) (_ time.Duration, ok bool) {
 	ok = true
 	for s, much := range needs {

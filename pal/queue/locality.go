@@ -50,9 +50,9 @@ func (p *pass) declines(e *entry, pl pal.Placement) (until, again time.Duration,
 	return until, again, waits
 }
 
-// freed returns when other gangs should have freed GPUs on which the gang ends sooner than it would
-// now at the cost `have`, even though it has waited. ok is false if this is not expected before
-// `until`. Gangs ahead may take these GPUs first, so the result is optimistic.
+// freed returns when better GPUs should come free: GPUs on which the gang ends sooner, although it
+// waits for them, than if it starts now at the cost `have`. ok is false if this is not expected
+// before `until`. Gangs ahead may take these GPUs first, so the result is optimistic.
 func (p *pass) freed(e *entry, have float64, until time.Duration) (at time.Duration, ok bool) {
 	work := p.remaining(e, p.now)
 	p.whatIf(func() {

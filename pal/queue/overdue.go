@@ -63,8 +63,9 @@ func (q *Queue) due() bool {
 	return q.account.debt <= 0 && q.inTurn() < q.account.allowance()
 }
 
-// foreseeTurn computes when the overdue gang is expected to start: when the gangs on its GPUs, or about
-// to get them, that must not be stopped are expected to have ended, but at most at the time `last`.
+// foreseeTurn computes when the overdue gang is expected to start: when the gangs have ended that
+// must not be stopped and that hold its GPUs or are about to get them. The start is at most at the
+// time `last`.
 func (p *pass) foreseeTurn() {
 	r, on := p.turn, setOf(p.turn.placement.GPUs())
 	r.at = p.now
@@ -82,10 +83,10 @@ func (e *entry) bySubmission(o *entry) int {
 	return cmp.Or(cmp.Compare(e.job.Submitted, o.job.Submitted), cmp.Compare(e.seq, o.seq))
 }
 
-// serve gives overdue gangs their turns, first come, first served. In its turn, a gang either
-// starts, or other gangs are stopped for it, or it becomes the head, with a reservation that lasts
-// until it starts. Only one gang has such a reservation at a time, and its turn ends before the next
-// one begins.
+// serve gives overdue gangs their turns, first come, first served. In its turn, a gang starts, or
+// other gangs are stopped for it. Otherwise it becomes the head, and its reservation lasts until it
+// starts. Only one gang has such a reservation at a time, and its turn ends before the next one
+// begins.
 func (p *pass) serve() {
 	p.account.update(p.now, p.c.AllAmount())
 	if p.turn != nil && !p.valid(p.turn) {

@@ -132,9 +132,8 @@ func (p *pass) stopFor(e *entry, level int) (stopped bool) {
 	return stopped && p.stop(gone, e, on)
 }
 
-// fitsOnceOthersEnd reports whether a waiting gang fits as soon as gangs have ended that already stop,
-// but for no other gang: the user stopped them, or an earlier placer did. Then no further gang is
-// stopped for it.
+// fitsOnceOthersEnd reports whether a waiting gang fits as soon as the stopping gangs have ended.
+// Gangs that stop for another gang do not count. Then no further gang is stopped for it.
 func (p *pass) fitsOnceOthersEnd(e *entry) (ok bool) {
 	ending := slices.DeleteFunc(slices.Clone(p.running), func(v *entry) bool { return v.state != stopping || v.stopsFor != "" })
 	if len(ending) == 0 {

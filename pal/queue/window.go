@@ -110,8 +110,8 @@ func (o remainingRunTime) quantile(chance float64) time.Duration {
 	}
 }
 
-// reach returns when the gang ends if it starts at startTime on GPUs of this cost: a time that it
-// does not exceed with probability [WindowChance].
+// reach returns when the gang ends that starts at startTime on GPUs of this cost. It ends by then
+// with the probability [WindowChance].
 func (p *finder) reach(e *entry, cost float64) time.Duration {
 	d := stretched(p.longest(e, p.now), cost)
 	if e.job.Limit > 0 { // Nomad ends the gang after the limit, however slow the gang is
@@ -178,8 +178,8 @@ func (p *finder) besideWindows(e *entry, closed []*Window) (f pal.Found, ok bool
 	return f, ok
 }
 
-// barring returns a window that keeps a gang from starting even on an empty cluster: of those on
-// GPUs that it may use, the one that ends first. It returns nil if there is none. A gang that is
+// barring returns the window that keeps a gang from starting even on an empty cluster. If there are
+// several, it returns the one that ends first. It returns nil if there is none. A gang that is
 // barred does not become the head, and gets no turn.
 func (p *finder) barring(e *entry) (first *Window) {
 	if len(p.windows) == 0 {

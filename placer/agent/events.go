@@ -93,8 +93,7 @@ func (s *server) serveEvents(w http.ResponseWriter, r *http.Request) {
 }
 
 // tell writes the events that mine accepts. If last is not 0, tell writes only that many of the
-// newest. tell makes no list of them, because the list would stay in memory while a slow client
-// reads.
+// newest. A list of them would stay in memory while a slow client reads, so tell makes none.
 func tell(events []palapi.Event, last int, mine func(palapi.Event) (palapi.Event, bool), to *json.Encoder) error {
 	from := 0
 	for n := 0; last > 0 && n < last && from < len(events); {

@@ -79,8 +79,8 @@ func (a *Agent) untilHung(ctx context.Context) error {
 	return nil
 }
 
-// If the agent could not write its heartbeat, hear sets Trouble or adds a warning. silent is true
-// if the heartbeat has been missing for so long that commands report that no placer is active.
+// If the agent could not write its heartbeat, hear adds a warning. After a while, it sets Trouble:
+// silent is then true, and commands report that no placer is active.
 func hear(h *palapi.Health, silent bool, err error) {
 	switch {
 	case err == nil || h.Trouble != "":

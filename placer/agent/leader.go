@@ -15,10 +15,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
-// elect runs lead whenever this agent holds the lock, until ctx ends. Before each attempt to acquire
-// the lock, elect calls beside, which returns an error if this agent must not stand by. lead ends before another
-// agent can get the lock, unless the process or its machine hangs: see [onlyLeading]. Registrations
-// are check-and-set, so even two leaders at once would do no harm to jobs.
+// elect runs lead whenever this agent holds the lock, until ctx ends. Before each attempt to
+// acquire the lock, elect calls beside. An error from beside means that this agent must not stand
+// by. lead ends before another agent can get the lock, unless the process or its machine hangs: see
+// [onlyLeading]. Registrations are check-and-set, so even two leaders at once would do no harm to
+// jobs.
 //
 // The agent does not use LockLeaser of Nomad's API package. LockLeaser continues the protected work
 // after the lock was lost, and panics if the work fails after LockLeaser has returned.
@@ -124,8 +125,8 @@ func (a *Agent) holdsLock(now time.Time) bool {
 var errLostLock = errors.New("this agent no longer holds the lock, so another agent may be active")
 
 // onlyLeading is a transport that sends writes only while this agent holds the lock. An agent that
-// hung for a while does not know yet that another agent has taken over, and would overwrite newer
-// data of that agent.
+// hung for a while does not know yet that another agent has taken over. It would overwrite newer
+// data.
 type onlyLeading struct {
 	next     http.RoundTripper
 	mayWrite func() error

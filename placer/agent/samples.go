@@ -61,8 +61,8 @@ func (h *samples) after(t time.Time) []palapi.Sample {
 	return slices.Clone(h.kept[from:])
 }
 
-// remember takes samples while the agent is active, until ctx ends. remember takes the first sample
-// as soon as the placer has read the cluster. remember also watches for idle GPUs.
+// remember takes samples and watches for idle GPUs while the agent is active, until ctx ends. It
+// begins as soon as the placer has read the cluster.
 func (a *Agent) remember(ctx context.Context, client *nomad.Client) {
 	var wg sync.WaitGroup
 	defer wg.Wait()

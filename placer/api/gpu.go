@@ -105,8 +105,8 @@ type GPU struct {
 	// Live is the GPU's current load, if requested. NotLive is why the GPU's load is unknown.
 	Live    *Load  `json:"live,omitempty"`
 	NotLive string `json:"not_live,omitempty"`
-	// IdleSince is the time since which the GPU has been idle although a job holds it; zero if the
-	// GPU is not idle, or if its load is unknown.
+	// IdleSince is when an allocated GPU became idle; zero if the GPU is not idle, or if its load
+	// is unknown.
 	IdleSince time.Time `json:"idle_since,omitzero"`
 }
 
@@ -144,8 +144,8 @@ func IDLength(ids []string) int {
 	return n
 }
 
-// GPUName returns a short name of a GPU, which commands accept: NODE:INDEX or, if nvidia-smi's index
-// is unknown or if several MIG instances share it, the first bytes of the id.
+// GPUName returns a short name of a GPU, which commands accept: NODE:INDEX, with nvidia-smi's
+// index. MIG instances and GPUs without an index have the first bytes of the id instead.
 func GPUName(id, node string, index *int, length int) string {
 	if index == nil || strings.HasPrefix(id, "MIG-") {
 		return attr.Shorten(id, length)

@@ -4,9 +4,9 @@
 // Package cluster reads Nomad's objects. The package keeps a copy ([State]) of the nodes,
 // allocations and jobs that matter for GPUs, filled from full lists and updated by events. The
 // package drops invalid data that nodes and jobs publish, and warns about it. The package decides
-// which node owns a GPU that several nodes name, which GPUs are unusable although Nomad counts them
-// as free, and which jobs' pins hold GPUs. The package uses placer/rewrite to recognize the gates
-// and pins that the placer wrote into jobs. The package sends no requests to Nomad.
+// which node owns a GPU that two nodes name, which free GPUs are unusable, and which jobs' pins
+// hold GPUs. The package uses placer/rewrite to recognize the gates and pins that the placer wrote
+// into jobs. The package sends no requests to Nomad.
 //
 // What must stay true when you change this package: Objects in a State are replaced, never changed,
 // because clones share them. Maps are changed in place, so [State.Clone] copies each map, except

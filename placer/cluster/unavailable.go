@@ -18,8 +18,8 @@ const reconnectWithin = 30 * time.Second
 // stop them. But Nomad counts the node's GPUs as free as soon as the node is ready. Once the client
 // reports whether the allocation runs or has ended, Reconnecting no longer returns the allocation's
 // GPUs. A client that has forgotten the allocation never reports, so a GPU is listed for
-// [reconnectWithin] at most. reconnectWithin counts from the first [State.Elapse] after the node
-// came back, because the clocks of the servers and of the caller can differ.
+// [reconnectWithin] at most. This time counts from the first [State.Elapse] after the node came
+// back. The servers' clocks do not matter.
 func (s *State) Reconnecting(now time.Time) map[string]bool {
 	gpus := map[string]bool{}
 	for _, a := range s.bad {

@@ -76,10 +76,9 @@ func (g *Observed) runAgain(r *Record, asked ask, w World) bool {
 	})
 }
 
-// startedSince reports whether the job's pins are newer than the record, because the placer that
-// chose the pins crashed before it wrote the record. startedSince returns true in two cases: the
-// gang had been stopped and all its members are newer than the record, or the pins name different
-// GPUs from the record.
+// startedSince reports whether the job's pins are newer than the record: the placer crashed between
+// the two writes. Either the pins and the record name different GPUs, or the gang had been stopped
+// and all its members are newer than the record.
 func (g *Observed) startedSince(r *Record) bool {
 	older := func(a *cluster.Alloc) bool { return a.CreateIndex <= r.Index }
 	if !r.Stopped.IsZero() && !r.Ready.After(r.Stopped) && len(g.Members) > 0 && !slices.ContainsFunc(g.Members, older) {

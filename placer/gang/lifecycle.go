@@ -184,9 +184,9 @@ type memory struct {
 	// edited is set if the queue still has the gang's earlier request or priority, for example
 	// after an edit by the author.
 	edited bool
-	// assumed is the job as the placer last registered it, until Nomad shows the result. overwrote
-	// is true if this registration replaced a change that the placer had not seen. recreated is
-	// true if the registration created a purged job again.
+	// assumed is the job as the placer last registered it, until Nomad shows the result. overwrote:
+	// this registration replaced a change that the placer had not seen. recreated: it created a
+	// purged job again.
 	assumed              *api.Job
 	overwrote, recreated bool
 

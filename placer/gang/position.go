@@ -145,8 +145,8 @@ func putBack(versions map[uint64]*api.Job, v uint64) bool {
 
 // askedAgain returns the time of the author's new request for a job that already has pins. The
 // author may have started the job after a stop, or scaled it up (nomad job scale) while it waited
-// again. askedAgain returns zero if no version since the author's last version without pins shows
-// such a request.
+// again. askedAgain looks at the versions since the author's last one without pins; zero means
+// neither happened.
 func askedAgain(job *api.Job, versions map[uint64]*api.Job) time.Time {
 	now := job
 	for v := *job.Version; v > 0 && ours(now); v-- {
@@ -178,8 +178,8 @@ func askedBeforePins(job *api.Job, versions map[uint64]*api.Job) ask {
 	return asked
 }
 
-// mendedAt returns the time when the author edited the waiting job but kept the placer's gate and
-// pins, as Nomad's UI does. mendedAt returns zero if there was no such edit.
+// mendedAt returns when the author edited the waiting job and kept gate and pins, as Nomad's UI
+// does; zero if there was no such edit.
 func mendedAt(job *api.Job, versions map[uint64]*api.Job) time.Time {
 	now := job
 	for v := *job.Version; v > 0; v-- {

@@ -168,10 +168,9 @@ func (g *Lifecycle) waitInQueue(e Event, w World) []Effect {
 	return out
 }
 
-// restored adds a gang to the queue as a running gang with its present members. restored returns
-// nothing if the gang has no members. ends means that an earlier placer has stopped the gang, so
-// its GPUs will soon be free. If the queue did not know about the stop, it would stop a second gang
-// to make room for the same waiting gang.
+// restored adds a gang with members to the queue as a running gang. ends means that an earlier
+// placer has stopped the gang, so its GPUs will soon be free. If the queue did not know about the
+// stop, it would stop a second gang to make room for the same waiting gang.
 func (g *memory) restored(ends bool, w World) []Effect {
 	j, at := g.asItRuns(w)
 	if len(at.Members) == 0 {

@@ -158,9 +158,9 @@ func among(is, of *pal.Choice) bool {
 }
 
 // Pinned returns the GPUs that the placer gave the job, according to the record. Pinned returns nil
-// if the record does not show these GPUs. If the record omits members because of its size limit,
-// Pinned returns the GPUs in the pins, but only if the record describes this version of the job and
-// the pins name as many GPUs as the decision.
+// if the record does not show these GPUs. A record of limited size can omit members. Pinned then
+// returns the GPUs in the pins, if the record describes this version of the job, and the pins name
+// as many GPUs as the decision.
 func (r *Record) Pinned(job *api.Job, pins rewrite.Pins) []string {
 	c := r.Decision.Chosen
 	if c == nil || pins.Mode != rewrite.ModeGPU {

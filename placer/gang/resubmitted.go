@@ -30,9 +30,9 @@ func (g *Lifecycle) askAgain(w World) ([]Effect, bool) {
 	return []Effect{g.log(Info, "the author requests more members than the pins have GPUs for"), Register{Why: ToAsk, Job: rewrite.Gate(rewrite.Author(g.Job))}}, false
 }
 
-// runsOn reports whether the same members run as before the last registration. runsOn returns false
-// if, after this registration, Nomad placed a member, a member failed, or a member of an unknown
-// version ended (seen in random walk 21853).
+// runsOn reports whether the same members run as before the last registration. It is false if Nomad
+// has placed a member since, a member has failed, or a member of an unknown version has ended
+// (random walk 21853).
 func (g *Observed) runsOn(w World) bool {
 	return !slices.ContainsFunc(w.Allocs(g.Key), func(a *cluster.Alloc) bool {
 		return a.PlacedFor(g.Job) || a.Failed() && a.ModifyIndex > *g.Job.JobModifyIndex || a.FinishedUnheard(g.Job)

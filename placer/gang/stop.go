@@ -19,8 +19,8 @@ import (
 // The functions in this file stop a gang that must make room, move, or be requeued. The placer
 // writes the gang's record ([WriteRecord]), registers the job with the gate, tells the members to
 // stop, and waits until all members have ended ([Lifecycle.hasStopped]). Until the stop is
-// complete, the gang holds all its GPUs (Reserved), even those of members that have ended, because
-// the queue needs all of these GPUs together.
+// complete, the gang holds all its GPUs (Reserved), even those of members that have ended. The
+// queue needs them together.
 //
 // If a node goes down before the gang has stopped, Nomad reports the members on this node as lost.
 // Lost members do not count as dying, so the gang counts as stopped, as if these members had ended.
@@ -224,10 +224,9 @@ func (g *Lifecycle) cancelStop(f Failure) (out []Effect) {
 	return out
 }
 
-// stopOrGoOn finishes a stop that was interrupted after the gate was registered and before all
-// members ended. stopOrGoOn keeps a complete gang or a service running, unless this placer is
-// stopping the gang or has given it up. stopOrGoOn stops an incomplete gang, because the gang
-// cannot work.
+// stopOrGoOn finishes a stop that was interrupted after the gate was registered. It stops an
+// incomplete gang, which cannot work. A complete gang or a service goes on, unless this placer is
+// stopping it or has given it up.
 func (g *Lifecycle) stopOrGoOn(World) ([]Effect, bool) {
 	whole := g.Have >= g.Want || *g.Job.Type == api.JobTypeService
 	if g.stop == nil && whole && (g.Record == nil || g.Record.GivenUp.IsZero()) {

@@ -49,7 +49,8 @@ func (w *Warnings) rested() {
 }
 
 // Unwritten returns the error of the last attempt to write a heartbeat, or nil if it succeeded.
-// silent reports whether writes have failed for so long that commands report no active placer.
+// silent reports whether no write has succeeded for a while, so that commands report no active
+// placer.
 func (w *Warnings) Unwritten(now time.Time) (silent bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

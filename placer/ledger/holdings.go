@@ -335,10 +335,9 @@ type promise struct {
 	per   int           // GPUs per member
 }
 
-// promises returns the unused parts of a job's pins. promises returns nothing if the pins name
-// classes instead of GPUs, if the job has ended, if all members have allocations, or if somebody
-// other than the placer may have written the pins. promises also returns nothing if the job has its
-// gate, because then the pins belong to a gang that is being stopped.
+// promises returns the GPUs in a job's pins that no member holds yet. Pins to classes promise
+// nothing. Nor do pins that somebody else may have written, and pins of a job that has ended, that
+// is complete, or that is being stopped (it has its gate).
 func promises(s *cluster.State, job *api.Job) []promise {
 	pins, ok := rewrite.Pinned(job)
 	if !ok || pins.Mode != rewrite.ModeGPU || rewrite.Gated(job) || cluster.Ended(job) || !s.TrustsPins(cluster.KeyOf(job), pins) {

@@ -11,9 +11,8 @@ import (
 )
 
 // bestCosts caches what gangs cost on the best GPUs that they could get if no job held a GPU.
-// pal_duration refers to these GPUs: a gang that never fits one node is expected to take as long as
-// its author says, not longer by the penalty of several nodes. The cache is valid for one set of
-// nodes.
+// pal_duration refers to these GPUs. So the penalty of several nodes does not lengthen the estimate
+// of a gang that never fits one node. The cache is valid for one set of nodes.
 type bestCosts struct {
 	view  *request.View
 	epoch uint64

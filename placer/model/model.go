@@ -272,13 +272,13 @@ type Tracked struct {
 	// Idle is true if the placer need do nothing for the job until the job or one of its
 	// allocations changes.
 	Idle bool
-	// PassedOver is true if the cycle ran out of time before it looked up two facts: since when the
-	// job waits, and whether a change by the author was overwritten.
+	// PassedOver is true if the cycle ran out of time for this job. Two facts are then unknown:
+	// since when it waits, and whether a change by the author was overwritten.
 	PassedOver        bool
 	EvaluationQueries EvaluationQueries
-	// After is why the job must stay out of the queue: a job in its pal_after that has not ended as it
-	// must, a pal_begin in the future, or a hold. After is nil if there is no such reason. Eligible
-	// is the time when the wait for pal_after and pal_begin ended.
+	// After is why the job must stay out of the queue: its pal_after, its pal_begin, or a hold.
+	// After is nil if there is no such reason. Eligible is the time when the wait for pal_after and
+	// pal_begin ended.
 	After    *reason.Reason
 	Eligible time.Time
 	// denied is the latest error of Nomad about a lack of permission.
@@ -412,8 +412,8 @@ func (m *Model) statusOf(t *Tracked, w *Wait) palapi.JobStatus {
 }
 
 // WhyWaits returns the reason why a job waits. queued is the queue's reason. w is nil if the job is
-// not in the queue, because the job backs off after a failure or the placer has not read it yet.
-// For a requeued job, WhyWaits also returns why it was requeued.
+// not in the queue: it backs off after a failure, or the placer has not read it yet. For a requeued
+// job, WhyWaits also returns why it was requeued.
 func (t *Tracked) WhyWaits(b gang.Book, w *Wait, queued reason.Reason) reason.Reason {
 	switch {
 	case t.Refused != nil: // the job is being stopped because its members had completed

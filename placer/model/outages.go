@@ -15,9 +15,9 @@ import (
 )
 
 // While the infrastructure fails, for example a server of artifacts or a driver, each start of a
-// gang fails within seconds. So a gang waits longer after each failure ([gang.Outage]). Of all gangs
-// that failed for the same cause, one stands for all: the others wait until its members run, or
-// until it has failed, too, and the next is due. Everything follows from the gangs' records.
+// gang fails within seconds. So a gang waits longer after each failure ([gang.Outage]). One of the
+// gangs that failed for the same cause is tried for all. The others wait until its members run, or
+// until it has failed again and the next gang is due. Everything follows from the gangs' records.
 
 // standsForAll is the longest time for which a gang that has started and whose members do not run
 // yet keeps the others waiting.

@@ -437,8 +437,8 @@ func (s *Snapshot) explainWaiting(e *draft, t *model.Tracked) {
 	}
 }
 
-// keptForIt frees, until back is called, the GPUs reserved for a gang that is being started, so
-// that the explanation does not count these GPUs as allocated.
+// keptForIt frees the GPUs of a gang that is being started, so that its explanation does not count
+// them as allocated. back takes them again.
 func (s facts) keptForIt(state palapi.State, t *model.Tracked) (back func()) {
 	if state != palapi.Committing {
 		return func() {}

@@ -146,9 +146,9 @@ func (s facts) stopping(k cluster.JobKey) bool {
 	return ending
 }
 
-// holding returns what a holder requested; ok is false if the request is unknown. Jobs that are left
-// to Nomad, and jobs that have ended while their members are still stopping, are not among the
-// model's gangs, so holding reads their requests again.
+// holding returns what a holder requested; ok is false if the request is unknown. The model's gangs
+// lack jobs that are left to Nomad, and ended jobs whose members are still stopping. So holding
+// reads their requests again.
 func (s facts) holding(k cluster.JobKey, stopping bool) (r request.Request, ok bool) {
 	job, t := s.m.State.Jobs[k], s.m.Jobs[k]
 	if job != nil && (stopping || t == nil) {

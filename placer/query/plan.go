@@ -22,8 +22,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Plan explains what would happen to a job if it were registered with a gate now: whether and where
-// it would start, or what it would wait for. Plan tries the registration on a copy of the model.
+// Plan explains what would happen to a job that is registered with a gate now: where it would
+// start, or what it would wait for. Plan tries the registration on a copy of the model.
 func (s *Snapshot) Plan(ctx context.Context, job *api.Job) (*palapi.Explanation, error) {
 	s = s.With(s.Activity)
 	e, err := s.plan(job)
@@ -129,8 +129,8 @@ func (s *Snapshot) plan(job *api.Job) (*draft, error) {
 	return e, nil
 }
 
-// replanned returns a job as it would be after its author registered planned, which requests r, and
-// notes in e what the job keeps: its orders and, if it waits, its place in the queue.
+// replanned returns a job as it would be after its author registered planned, which requests r. In
+// e it notes what the job keeps: its orders and, if it waits, its place in the queue.
 func (s facts) replanned(e *draft, planned *api.Job, r request.Request) *model.Tracked {
 	k := cluster.KeyOf(planned)
 	t := &model.Tracked{Lifecycle: gang.Of(gang.Observed{Key: k, Job: planned, Nomad: palapi.Waiting})}

@@ -156,8 +156,8 @@ func (t *trial) anyModel(key, request, of string, add func(key, value, text stri
 	add(key, "nvidia/gpu", "on any GPU model of the cluster (%s) instead of %s%s", some(t.v.Models()), request, of)
 }
 
-// fewer adds a change that lowers the value of the key: to the largest number that would let the
-// job run, or to 1 if there is no such number.
+// fewer adds a change that lowers the value of the key. The new value is the largest that would let
+// the job run, or else 1.
 func (t *trial) fewer(key string, now int, add func(key, value, text string, args ...any), text string) {
 	if now < 2 {
 		return

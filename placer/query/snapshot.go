@@ -1,8 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package query answers the questions of commands, the API and the page: where a job runs and why,
-// what it waits for and until when, who holds the GPUs, and what would change that.
+// Package query answers the questions of commands, the API and the page. Where does a job run, and
+// why? What does it wait for, and until when? Who holds the GPUs?
 //
 // Most of an answer comes from one [Snapshot], which the active placer makes from a copy of its
 // model. Some answers also read from Nomad what the model lacks: a job's record, evaluations,

@@ -7,9 +7,9 @@
 // pins ([View.Pins]). The ledger knows the GPUs, and which of them are free. The package itself
 // sends no requests to Nomad. Questions that only Nomad's scheduler can answer go to a [Scheduler].
 //
-// What must stay true when you change it: Each part of a job that decides where the job can run is
-// either checked in eachLack, or makes modelled return false, so that Nomad's dry run checks the
-// part. Each part that eachLack reads is also in eligibilityKey, because jobs with equal keys share
-// one result. The caches return the same slices each time, because the queue compares gangs by
-// their slices.
+// What must stay true when you change it: Some parts of a job decide where it can run. Either
+// eachLack checks such a part, or modelled returns false, so that Nomad's dry run checks it. Each
+// part that eachLack reads is also in eligibilityKey, because jobs with equal keys share one
+// result. The caches return the same slices each time, because the queue compares gangs by their
+// slices.
 package request

@@ -119,9 +119,8 @@ func (a gpuRequest) serves(d *api.NodeDeviceResource) bool {
 	return !slices.ContainsFunc(a.requests, func(r *api.RequestedDevice) bool { return !deviceServes(r, d) })
 }
 
-// Forbids reports whether the job, as its author wrote it, excludes a node or GPU that one of the
-// members uses, by constraints, datacenters, node pool, drivers or devices. Forbids ignores nodes
-// and GPUs that the cluster no longer has.
+// Forbids reports whether the author's job excludes a node or GPU that one of the members uses.
+// Forbids ignores nodes and GPUs that the cluster no longer has.
 func (v *View) Forbids(job *api.Job, members []*cluster.Alloc) bool {
 	author := rewrite.Author(job)
 	return slices.ContainsFunc(members, func(m *cluster.Alloc) bool {

@@ -56,8 +56,7 @@ func Judge(ctx context.Context, by Scheduler, job *api.Job, largest pal.Resource
 	}), refused, nil
 }
 
-// couldTake reports whether a node that is away could, as far as is known, run a member of the
-// group after its return.
+// couldTake reports whether a node that is away could run a member of the group after its return.
 func couldTake(author *api.Job, g *api.TaskGroup, n *api.Node) bool {
 	if a, err := gpuRequestOf(g); err == nil && a.gpus > 0 && !slices.ContainsFunc(cluster.GPUDevices(n), a.serves) {
 		return false

@@ -126,10 +126,10 @@ func unmet(kind palapi.LackKind, task string, c *api.Constraint) palapi.Lack {
 	return palapi.Lack{Kind: kind, Task: task, Attribute: c.LTarget, Operator: c.Operand, Value: c.RTarget}
 }
 
-// eachLack calls found for each thing that keeps Nomad from placing an allocation of the group on
-// the node, until found returns false. eachLack ignores GPUs, free resources and whether the node
-// is ready. job must be in its author's form, without the placer's constraints. Some lacks, for
-// example of CSI volumes and of client networks, are found only by Nomad's dry run.
+// eachLack calls found for each thing that keeps an allocation of the group off the node, until
+// found returns false. GPUs, free resources and the node's readiness do not count. job must be in
+// its author's form, without the placer's constraints. Some lacks, for example of CSI volumes and
+// of client networks, are found only by Nomad's dry run.
 func eachLack(job *api.Job, g *api.TaskGroup, n *api.Node, found func(palapi.Lack) bool) {
 	if !inDatacenters(job.Datacenters, n.Datacenter) && !found(palapi.Lack{Kind: LackDatacenter, Name: n.Datacenter}) {
 		return

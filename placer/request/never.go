@@ -24,8 +24,7 @@ var passingFilters = []string{
 }
 
 // knownOfGPUs are parts of the scheduler's messages about filtered nodes. For groups with GPUs, the
-// view knows more than these messages show: whether GPUs and drivers are missing or only unhealthy,
-// and whether volumes are missing or in use.
+// view knows more than these messages: for example, whether a driver is missing or only unhealthy.
 var knownOfGPUs = []string{"missing devices", "missing drivers", "missing compatible host volumes"}
 
 // NeverPlaced returns one reason that contains all of the obstacles.

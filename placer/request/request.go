@@ -36,8 +36,8 @@ type Request struct {
 	// Elastic is the range of an elastic gang's size; nil for other gangs. The size of Gang is the
 	// job's current number of members or, while the job waits, the maximum.
 	Elastic *rewrite.Elastic
-	// Best is the gang's cost on the best GPUs that it could get if no job held a GPU; 0 if that is
-	// not known, or if the job has no pal_duration.
+	// Best is the gang's cost on the best GPUs of the empty cluster; 0 if unknown, or without
+	// pal_duration.
 	Best float64
 	// SpeedsFrom describes, for each GPU model, the source of the gang's speed on it.
 	SpeedsFrom map[string]string
@@ -271,9 +271,9 @@ func (o Options) classOf(job *api.Job, h rewrite.Hints) (class pal.AppClass, fro
 	return o.DefaultClass, "the default, because the job sets no class", nil
 }
 
-// modeOf returns the mode of the job's pins. Pins to GPUs are unsuitable for services that are
-// gangs, and for elastic gangs, because Nomad starts a new member of such a gang before it stops an
-// old one, or because a change of these pins restarts every member.
+// modeOf returns the mode of the job's pins. Pins to GPUs do not suit services that are gangs:
+// Nomad starts a new member before it stops an old one. They do not suit elastic gangs either: a
+// change of the pins restarts every member.
 func modeOf(job *api.Job, h rewrite.Hints) rewrite.Mode {
 	switch {
 	case h.Independent(job):

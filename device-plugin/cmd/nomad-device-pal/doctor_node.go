@@ -165,8 +165,8 @@ func (d *diagnosis) state() {
 	d.measured()
 }
 
-// probe checks that a file can be written to a directory. probe writes as many bytes as a large
-// node's state, because an empty file fits on a full disk.
+// probe checks that a file can be written to a directory. An empty file fits on a full disk, so
+// probe writes as much as a large node's state.
 func probe(dir string) error {
 	f, err := os.CreateTemp(dir, ".doctor-*")
 	if err != nil {

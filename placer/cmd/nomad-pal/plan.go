@@ -126,8 +126,8 @@ func printPlan(b *base, x planned, indexKnown bool) {
 	}
 }
 
-// The command shows changes to a job in the form of nomad job plan, but compares the new job with
-// the old job as its author wrote it, not as the placer has rewritten it.
+// The command shows changes to a job as nomad job plan does. But it compares the new job with the
+// one that the author wrote, not with what the placer has made of it.
 
 // diff returns the changes, one per line; none if Nomad does not have the job.
 func (b *base) diff(s *answers, is, job *api.Job) ([]string, error) {

@@ -40,8 +40,7 @@ Queue Options:
 ), exitCodes, outputOptions, generalOptions)
 
 // queueStates are the states of jobs that wait for GPUs, are about to get some, or cannot get any.
-// queueStates includes completing jobs, although their last members may still hold GPUs, and
-// resubmitted jobs, which keep their old GPUs until they get new ones.
+// Completing and resubmitted jobs count, although they may still hold GPUs.
 var queueStates = []palapi.State{palapi.Waiting, palapi.Committing, palapi.Completing, palapi.Rejected, palapi.Unschedulable, palapi.Failed, palapi.Resubmitted}
 
 // queues reports whether queue lists the job. A resubmitted job without a reason keeps its GPUs.

@@ -112,10 +112,10 @@ func runRun(b *base, args []string) int {
 	return watch(b, job, resp)
 }
 
-// asUpdate returns the job as run registers it, and whether members of the job run. If Nomad owns
-// the running job, the job needs no gate, because it does not wait: it is a service of replicas, which
-// gets the pins that the placer would give it, or a job without pins. With a gate, Nomad would
-// replace no member until the placer has taken the gate off.
+// asUpdate returns the job as run registers it, and whether members of the job run. A running job
+// that Nomad owns does not wait, so it needs no gate. If it is a service of replicas, it gets the
+// pins that the placer would give it. With a gate, Nomad would replace no member until the placer
+// has taken the gate off.
 func asUpdate(b *base, client *nomad.Client, gated *api.Job) (job *api.Job, runs bool) {
 	k := cluster.KeyOf(gated)
 	if !rewrite.Gated(gated) || cluster.Template(gated) {
@@ -152,8 +152,8 @@ func asUpdate(b *base, client *nomad.Client, gated *api.Job) (job *api.Job, runs
 	return gated, true
 }
 
-// detached prints the result of a registration. detached warns if no agent answers, or if, according
-// to the agent, the job can never start as it is written, or is held: a hold outlives the job's end.
+// detached prints the result of a registration. It warns if no agent answers, if the job is held,
+// or if the job can never start as it is written.
 func detached(b *base, job *api.Job, runs bool, resp *api.JobRegisterResponse) int {
 	code := registered(b, job, resp)
 	if !rewrite.Gated(job) || cluster.Template(job) {
