@@ -50,7 +50,7 @@ func TestShellKeeper(t *testing.T) {
 		least      time.Duration
 	}{
 		{"left", "OTHER=", []string{"seconds=1000", "grace=1"}, 0},
-		{"time's over", "PAL_SESSION=", []string{"seconds=5", "grace=1"}, 4 * time.Second},
+		{"time's over", "PAL_SESSION=", []string{"seconds=9", "grace=1"}, 8 * time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
