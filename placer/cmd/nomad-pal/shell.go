@@ -7,9 +7,13 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
+	"os/signal"
 	"slices"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -44,9 +48,11 @@ const (
 	exitInterrupted = 130
 	exitBroken      = 255
 	// commandScript runs the session's command, with the terminal's type in $1. The drivers raw_exec
-	// and exec hide no GPUs, so it sets CUDA_VISIBLE_DEVICES. By PAL_SESSION, shell.nomad.hcl finds
-	// the session's processes.
-	commandScript = `export TERM="$1" PAL_SESSION="$NOMAD_ALLOC_ID" CUDA_VISIBLE_DEVICES="${CUDA_VISIBLE_DEVICES-$NVIDIA_VISIBLE_DEVICES}"; shift; exec "$@"`
+	// and exec hide no GPUs, so it sets CUDA_VISIBLE_DEVICES.
+	commandScript = `export TERM="$1" CUDA_VISIBLE_DEVICES="${CUDA_VISIBLE_DEVICES-$NVIDIA_VISIBLE_DEVICES}"; shift; exec "$@"`
+	// beatScript is a heartbeat for the job's script, shell.nomad.hcl. Nomad's drivers do not end a
+	// session whose client is gone.
+	beatScript = `date +%s > "$NOMAD_TASK_DIR/heartbeat"`
 )
 
 // shellJob is what a session asks for. The other values are variables of its jobspec.
@@ -74,6 +80,9 @@ func runShell(b *base, args []string) int {
 		return b.fail(fmt.Errorf("-time %s: %w", *limit, err))
 	}
 	v.vars = append(v.vars, fmt.Sprintf("gpus=%d", *gpus), fmt.Sprintf("seconds=%.0f", span.Seconds()))
+	ctx, stop := signal.NotifyContext(b.ctx, syscall.SIGHUP) // the terminal is closed
+	defer stop()
+	b.ctx = ctx
 	a, err := b.ask() // fails early, before a job is submitted
 	if err != nil {
 		return b.fail(err)
@@ -160,25 +169,32 @@ func (v shellJob) parse(namespace string) (*api.Job, error) {
 }
 
 // session runs a command in the session's task, and returns its exit code. If this process has a
-// terminal, so has the command.
+// terminal, so has the command. Meanwhile, session sends heartbeats to the job.
 func session(b *base, alloc *api.Allocation, command []string) (int, error) {
 	client, err := api.NewClient(b.config()) // without a deadline, because sessions can stay open for long
 	if err != nil {
 		return 0, err
 	}
-	command = append([]string{"/bin/sh", "-c", commandScript, "sh", cmp.Or(os.Getenv("TERM"), "dumb")}, command...)
+	ctx, cancel := context.WithCancel(b.ctx)
+	defer cancel()
 	query := &api.QueryOptions{Namespace: alloc.Namespace}
+	go func() {
+		for ; ctx.Err() == nil; pause(ctx, 10*time.Second) {
+			once, done := context.WithTimeout(ctx, 10*time.Second)
+			_, _ = client.Allocations().Exec(once, alloc, "shell", false, []string{"/bin/sh", "-c", beatScript}, strings.NewReader(""), io.Discard, io.Discard, nil, query)
+			done()
+		}
+	}()
+	command = append([]string{"/bin/sh", "-c", commandScript, "sh", cmp.Or(os.Getenv("TERM"), "dumb")}, command...)
 	in, out := terminalOf(b.io.in), terminalOf(b.raw())
 	if in == nil || out == nil {
-		return client.Allocations().Exec(b.ctx, alloc, "shell", false, command, b.io.in, b.raw(), b.rawErr(), nil, query)
+		return client.Allocations().Exec(ctx, alloc, "shell", false, command, b.io.in, b.raw(), b.rawErr(), nil, query)
 	}
 	was, err := term.MakeRaw(int(in.Fd()))
 	if err != nil {
 		return 0, fmt.Errorf("making the terminal raw: %w", err)
 	}
 	defer func() { _ = term.Restore(int(in.Fd()), was) }() // the terminal may already be closed
-	ctx, cancel := context.WithCancel(b.ctx)
-	defer cancel()
 	sizes := make(chan api.TerminalSize, 1)
 	go func() {
 		for ; ctx.Err() == nil; pause(ctx, time.Second) {

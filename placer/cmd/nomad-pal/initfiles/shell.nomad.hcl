@@ -9,7 +9,7 @@ variable "meta" {
   default = {}
 }
 
-# How long the job runs on without a process of the session.
+# How long the job runs on without a heartbeat.
 variable "grace" { default = 60 }
 
 job "shell" {
@@ -42,8 +42,8 @@ job "shell" {
       config {
         command = "/bin/sh"
         args = ["-c", <<-EOT
-          # Ends at the time limit, or when the session has had no process for a while. It first
-          # ends what is left of the session, because the driver raw_exec does not.
+          # Ends at the time limit, or when the session's heartbeats stop. It first ends the
+          # processes of the session, because the driver raw_exec does not.
           finish() {
             trap '' TERM INT
             cd /proc || exit 0
@@ -58,12 +58,12 @@ job "shell" {
           }
           trap finish TERM INT
           began=$(date +%s)
-          seen=$began
-          while sleep 2; do
+          echo "$began" > "$NOMAD_TASK_DIR/heartbeat"
+          while sleep 1; do
             now=$(date +%s)
             [ $((now - began)) -lt ${var.seconds} ] || finish
-            ! grep -qs "PAL_SESSION=$NOMAD_ALLOC_ID" /proc/[0-9]*/environ || seen=$now
-            [ $((now - seen)) -lt ${var.grace} ] || finish
+            read -r heard < "$NOMAD_TASK_DIR/heartbeat" || continue # it is being written
+            [ $((now - heard)) -lt ${var.grace} ] || finish
           done
         EOT
         ]
