@@ -61,6 +61,26 @@ func TestReload(t *testing.T) {
 	}
 }
 
+// An agent may be configured with the port on which it already listens, also on another address.
+func TestReloadPinsItsPort(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, nil)
+	r := f.run(openConfig).ready()
+	was := r.url()
+	port := was[strings.LastIndexByte(was, ':')+1:]
+	for i, address := range []string{"127.0.0.1", "0.0.0.0"} {
+		r.configure(f, fmt.Sprintf("http {\n  bind_address = %q\n  bind_port = %s\n}\n", address, port))
+		r.reload <- syscall.SIGHUP
+		until(t, "the port is pinned on "+address, func() bool {
+			return strings.Count(r.log.String(), "configuration reloaded") > i
+		})
+		r.ready()
+		if !strings.HasSuffix(r.url(), ":"+port) {
+			t.Errorf("it is at %s, was at %s", r.url(), was)
+		}
+	}
+}
+
 // A configuration that is valid but cannot be applied changes nothing either: its token does not
 // exist yet, or its port is in use.
 func TestReloadOfWhatCannotRun(t *testing.T) {
@@ -195,6 +215,17 @@ func TestElectionWithoutAnswers(t *testing.T) {
 	f.set(func() { f.block = nil })
 	close(f.blocked)
 	until(t, "it leads again", r.agent.leads.Load)
+}
+
+// An agent whose token may not take the lock reports which right is missing.
+func TestElectionWithoutRight(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, nil)
+	f.denied = regexp.MustCompile("PUT /v1/var/nomad-pal/lock")
+	r := f.run(shortLock)
+	until(t, "its log names the right", func() bool {
+		return strings.Contains(r.log.String(), `lacks the capability "write" of the variables`)
+	})
 }
 
 // If an agent's work restarts again and again, its health and metrics report that; health contains
@@ -397,6 +428,17 @@ func TestAgentEndsIfItsLoopHangs(t *testing.T) {
 	until(t, "the loop ends", func() bool { return hung.current.Load() == nil })
 	if log := r.log.String(); !strings.Contains(log, "some decisions are not recorded") || !strings.Contains(log, errLostLock.Error()) {
 		t.Errorf("it writes what it had decided:\n%s", log)
+	}
+}
+
+// Each process has a name of its own, even if it has the same id on a host of the same name.
+func TestNamesOfAgents(t *testing.T) {
+	t.Parallel()
+	if a, b := newName(), newName(); a == b {
+		t.Errorf("two processes are called %q", a)
+	}
+	if a, b := name(), name(); a != b {
+		t.Errorf("this process is called %q and %q", a, b)
 	}
 }
 

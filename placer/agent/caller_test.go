@@ -234,6 +234,18 @@ func TestAgentRefused(t *testing.T) {
 	}
 }
 
+func TestExplained(t *testing.T) {
+	for path, want := range map[string]string{
+		"train/explain": "train", "train/dispatch-1/explain": "train/dispatch-1", "train": "", "/explain": "", "explain": "", "train/plan": "",
+	} {
+		if got, ok := explained(path); got != want && ok {
+			t.Errorf("%q: job %q", path, got)
+		} else if ok != (want != "") {
+			t.Errorf("%q: %v", path, ok)
+		}
+	}
+}
+
 // Only a Bearer header carries a token; the credentials of a proxy before the agent are none.
 func TestTokenOf(t *testing.T) {
 	for header, want := range map[string]string{"Bearer secret": "secret", "bearer secret": "secret", "Basic dXNlcjpwdw==": "", "": ""} {

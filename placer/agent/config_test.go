@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -257,6 +258,27 @@ func loadText(t *testing.T, text string) (File, error) {
 		t.Fatal(err)
 	}
 	return Load([]string{path})
+}
+
+// A class may have a penalty for a tier that the other classes do not tell apart.
+func TestPenaltyOfOneClass(t *testing.T) {
+	t.Parallel()
+	for _, of := range pal.AppClasses() {
+		file, err := loadText(t, fmt.Sprintf("locality {\n  cluster = 1.5\n  class %q {\n    rack = 1.1\n  }\n}\n", of))
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg, err := file.PlacerConfig()
+		if err != nil {
+			t.Errorf("class %s: %v", of, err)
+			continue
+		}
+		want := [pal.NumClasses]float64{1.5, 1.5, 1.5, 1.5}
+		want[of.Index()] = 1.1
+		if got := cfg.Locality[pal.TierRack]; got != want || !slices.Contains(cfg.Locality.Tiers(), pal.TierRack) {
+			t.Errorf("class %s: tier rack has the penalties %v, want %v", of, got, want)
+		}
+	}
 }
 
 // Several files form one configuration, in HCL or JSON.

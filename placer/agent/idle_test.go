@@ -214,3 +214,41 @@ func TestIdleTimeReachesTheHistory(t *testing.T) {
 		t.Errorf("%v minutes are written, want 30 and 35; %d writes failed", got, failed)
 	}
 }
+
+// An agent that becomes active again does not know what the GPUs did meanwhile: it starts counting
+// again.
+func TestIdleStartsAgain(t *testing.T) {
+	begin := time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
+	var a Agent
+	i := &a.idle
+	none := int64(0)
+	hear := func(minute int) (now time.Time) {
+		now = begin.Add(time.Duration(minute) * time.Minute)
+		i.heard([]query.Held{{ID: "a", NodeID: "n", Job: "d/x"}}, []string{"n"}, map[string]palapi.Load{"a": {Utilization: &none}}, now)
+		return now
+	}
+	hear(0)
+	hear(20)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	a.watchIdle(ended, nil) // begins when the agent becomes active, and ends at once
+	now := hear(60)
+	if got := i.unbooked(); len(got) > 0 {
+		t.Errorf("the history gets %+v", got)
+	}
+	if since := i.of(palapi.GPU{ID: "a", Job: "d/x"}, now); !since.IsZero() {
+		t.Errorf("idle since %v, although the agent became active just now", since)
+	}
+}
+
+// The parts of a shared GPU are idle while the GPU is: its use is known only as a whole.
+func TestIdleParts(t *testing.T) {
+	var i idleGPUs
+	begin, zero := time.Unix(1e9, 0), int64(0)
+	for _, minute := range []time.Duration{0, 20} {
+		i.heard([]query.Held{{ID: "GPU-1::1", NodeID: "n", Job: "d/x"}}, []string{"n"}, map[string]palapi.Load{"GPU-1": {Utilization: &zero}}, begin.Add(minute*time.Minute))
+	}
+	if since := i.of(palapi.GPU{ID: "GPU-1::1", Job: "d/x"}, begin.Add(20*time.Minute)); !since.Equal(begin) {
+		t.Errorf("idle since %v, want %v", since, begin)
+	}
+}

@@ -12,6 +12,19 @@ import (
 	"time"
 )
 
+// An active agent that has not read the cluster yet is not healthy; a standby agent is healthy.
+func TestHealthBeforeTheFirstCycle(t *testing.T) {
+	s := siteOn(t, "http://127.0.0.1:1")
+	for leads, want := range map[bool]int{true: http.StatusServiceUnavailable, false: http.StatusOK} {
+		s.agent.leads.Store(leads)
+		w := httptest.NewRecorder()
+		s.serveHealth(w, httptest.NewRequest(http.MethodGet, "/v1/health", nil))
+		if w.Code != want {
+			t.Errorf("leads %t: status %d: %s", leads, w.Code, w.Body)
+		}
+	}
+}
+
 // An agent that is not active, and knows no active one, answers no question about the cluster, and
 // reports why.
 func TestNotAtWork(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/go-hclog"
 
 	"github.com/nomad-pal/nomad-pal/placer"
 	palapi "github.com/nomad-pal/nomad-pal/placer/api"
@@ -39,6 +40,41 @@ func TestHistoryAfter(t *testing.T) {
 		got := h.after(at(after))
 		if len(got) != want || want > 0 && got[want-1].GPUs != 3 {
 			t.Errorf("after %d: %+v", after, got)
+		}
+	}
+}
+
+// Each placed gang is counted in exactly one sample, even if the sampler ends, because the agent is
+// no longer active or its configuration is reloaded, and another one starts.
+func TestPlacedCountsOnce(t *testing.T) {
+	a := New(hclog.NewNullLogger(), placer.Hooks{})
+	var got []int
+	for term := range 3 {
+		if term < 2 {
+			a.hooks.Events.Add(palapi.Event{Kind: palapi.EventPlaced, Job: "a"})
+			a.hooks.Events.Add(palapi.Event{Kind: palapi.EventStarted, Job: "a"})
+			a.hooks.Events.Add(palapi.Event{Kind: palapi.EventPlaced, Job: "b"})
+		}
+		a.samples.add(palapi.Sample{}, a.hooks.Events)
+	}
+	for _, s := range a.samples.after(time.Time{}) {
+		got = append(got, s.Placed)
+	}
+	if d := cmp.Diff([]int{2, 2, 0}, got); d != "" {
+		t.Errorf("placed (-want +got):\n%s", d)
+	}
+}
+
+// The agent takes no sample before the placer's first cycle, nor of a cluster without GPUs. After
+// the first cycle it takes one.
+func TestSamplesOfWhatIsKnown(t *testing.T) {
+	for _, c := range []struct {
+		age  float64
+		gpus float64
+		want bool
+	}{{-1, 4, false}, {0, 4, true}, {1, 4, true}, {1, 0, false}} {
+		if s, ok := sampleOf(Metrics{CycleAge: c.age, GPUs: c.gpus}, time.Now()); ok != c.want || s.GPUs != c.gpus {
+			t.Errorf("%+v: %t, %+v", c, ok, s)
 		}
 	}
 }
