@@ -170,6 +170,30 @@ func TestU16CancelledStreamsLeaveNothingBehind(t *testing.T) {
 	})
 }
 
+// While a driver takes seconds to start, as without persistence mode, Nomad gets no GPUs. A
+// command that a person runs waits for them.
+func TestFirstMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for patience, want := range map[time.Duration]int{0: 0, time.Minute: 1} {
+			p, s, _, _ := onStage(2, DefaultConfig())
+			if patience != 0 {
+				p.opts.Patience = patience
+			}
+			hang := make(chan struct{})
+			s.hang = hang
+			begin := time.Now()
+			time.AfterFunc(5*time.Second, func() { close(hang) })
+			c, end := fingerprints(t, p)
+			if got := next(t, c); len(got) != want {
+				t.Errorf("patience %s: %d groups after %s, want %d", patience, len(got), time.Since(begin), want)
+			}
+			end()
+			synctest.Wait()
+			time.Sleep(time.Minute)
+		}
+	})
+}
+
 // If a plugin restarts on a node with a slow driver, as most drivers with eight GPUs are, it does
 // not report its GPUs as unhealthy before it has read them. If the driver hangs, it does.
 func TestFirstScanAfterARestart(t *testing.T) {
@@ -215,6 +239,34 @@ func TestFirstScanAfterARestart(t *testing.T) {
 			}
 		})
 	}
+}
+
+// GPUs that are still starting when the plugin starts appear seconds later, not a whole period
+// later. A GPU that never reveals its identity does not make the plugin scan so often forever.
+func TestGPUsThatStillStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, s, _, _ := onStage(2, DefaultConfig())
+		both := s.inv.Devices
+		s.inv.Devices, s.inv.Hidden = both[:1], make([]gpu.Hidden, 1)
+		c, end := fingerprints(t, p)
+		defer end()
+		next(t, c)
+		s.set(func(s *stage) { s.inv.Devices, s.inv.Hidden = both, nil })
+		begin := time.Now()
+		if got := next(t, c); len(got[0].Devices) != 2 || time.Since(begin) > recoverScan {
+			t.Errorf("%d GPUs after %s, want 2 within %s", len(got[0].Devices), time.Since(begin), recoverScan)
+		}
+		s.set(func(s *stage) { s.inv.Hidden = make([]gpu.Hidden, 1) })
+		time.Sleep(2 * startsWithin)
+		s.set(func(s *stage) { s.scans = 0 })
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		s.set(func(s *stage) {
+			if s.scans > 10 {
+				t.Errorf("%d scans in 10 minutes, with a period of %s", s.scans, p.cfg.FingerprintPeriod)
+			}
+		})
+	})
 }
 
 func TestHangingScanIsWatched(t *testing.T) {
@@ -361,6 +413,23 @@ func TestUnknownIgnoredIDIsSaid(t *testing.T) {
 	})
 }
 
+// An empty id, such as a template's unset variable, names no GPU.
+func TestEmptyIDNamesNoGPU(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := DefaultConfig()
+		cfg.IgnoredGPUIDs = []string{""}
+		p, _, _, _ := onStage(2, cfg)
+		c, end := fingerprints(t, p)
+		defer end()
+		if groups := next(t, c); len(groups) != 1 || len(groups[0].Devices) != 2 {
+			t.Errorf("%d groups, want one with both GPUs", len(groups))
+		}
+	})
+	if names("", gpu.Device{ID: "GPU-0", Model: "M"}) {
+		t.Error("sharing: an empty word names a whole GPU")
+	}
+}
+
 // Lists and counts agree for every population: lists grow with the class, the last one has
 // every GPU, and counts are of the healthy members.
 func TestListsAndCountsAgree(t *testing.T) {
@@ -404,6 +473,29 @@ func TestListsAndCountsAgree(t *testing.T) {
 			if before != len(v.inv.Devices) {
 				t.Fatalf("class %s: the last list has %d of %d GPUs", c, before, len(v.inv.Devices))
 			}
+		}
+	})
+}
+
+// Without a state_dir, the plugin ends, Nomad starts it again and calls Reserve at once.
+func TestReserveAfterARestartWithoutState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := DefaultConfig()
+		cfg.StateDir = ""
+		p, s, _, _ := onStage(2, cfg)
+		s.hang = make(chan struct{})
+		time.AfterFunc(3*time.Second, func() { close(s.hang) })
+		c, end := fingerprints(t, p)
+		defer end()
+		reserved := make(chan error, 1)
+		go func() {
+			_, err := p.Reserve([]string{"GPU-1"})
+			reserved <- err
+		}()
+		defer time.Sleep(4 * time.Second)
+		t.Logf("first message lists %d groups", len(next(t, c)))
+		if err := <-reserved; err != nil {
+			t.Error(err)
 		}
 	})
 }

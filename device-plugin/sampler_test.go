@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"maps"
+	"math"
 	"os"
 	"reflect"
 	"regexp"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
 // slowDriver takes a second for each reading.
@@ -92,6 +94,24 @@ type deaf struct {
 }
 
 func (d *deaf) Events(context.Context, chan<- gpu.Event) { <-d.waits }
+
+// Nomad answers with JSON, which cannot represent NaN or infinity: one such value would
+// make all statistics fail.
+func TestStatisticsThatAreNoNumbers(t *testing.T) {
+	set := (&view{}).instance("GPU-1", gpu.Sample{PowerCapPercent: new(math.NaN()), TensorActivePercent: new(math.Inf(-1)), DRAMActivePercent: new(0.5)}, time.Now()).Stats.Attributes
+	if set["Power cap time"] != nil || set["Tensor active"] != nil || set["DRAM active"] == nil {
+		t.Errorf("got %v, want only numbers", slices.Sorted(maps.Keys(set)))
+	}
+}
+
+// A GPU without a power limit, such as the GB10, still reports its power draw.
+func TestStatisticWithoutAMaximum(t *testing.T) {
+	set := statistics{}
+	set.incumbent(gpu.Sample{PowerW: new(75.3)})
+	if v := set[attr.StatPower]; v.IntNumeratorVal == nil || *v.IntNumeratorVal != 75 || v.IntDenominatorVal != nil {
+		t.Errorf("got %+v, want 75 W without a limit", v)
+	}
+}
 
 // The statistic says what is wrong with a GPU, even if the GPU still gets jobs.
 func TestHealthStatistic(t *testing.T) {

@@ -126,6 +126,54 @@ func TestH200(t *testing.T) {
 	}
 }
 
+// A tray of GB300 NVL72 answers as nvidia-smi has shown: a PCI domain of its own for each GPU,
+// memory that is a NUMA node, no display mode ("deprecated"), a clique of the rack.
+func TestGB300(t *testing.T) {
+	state := nvmltest.H200(4)
+	for i := range 4 {
+		scope := fmt.Sprintf("gpu%d", i)
+		for kv := range strings.FieldsSeq(`bus=6 pcie_gen=6 memory_mib=284208 bar1_mib=524288 limit_mw=1400000 max_sm_mhz=2070
+			max_mem_mhz=3996 architecture=10 capability=103 numa=2 ret.nvmlDeviceGetDisplayMode=26 fabric_cluster=1`) {
+			k, v, _ := strings.Cut(kv, "=")
+			state.Set(scope, k, v)
+		}
+		state.Set(scope, "name", "NVIDIA GB300")
+		state.Set(scope, "domain", fmt.Sprint([]int{0x8, 0x9, 0x18, 0x19}[i]))
+	}
+	n := open(t, state)
+	bus := filepath.Join(n.opts.Root, "sys/bus/pci/devices/0018:06:00.0")
+	if err := os.MkdirAll(bus, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(bus, "numa_node"), []byte("1\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	inv := n.scan()
+	want := gpu.Device{
+		ID: nvmltest.UUID(2), Model: "NVIDIA GB300",
+		Chip: gpu.Chip{Architecture: "blackwell", ComputeMajor: 10, ComputeMinor: 3}, Place: gpu.Place{Index: 2, Minor: 2, BusID: "0018:06:00.0", NUMANode: 1},
+		NVLink:    gpu.NVLink{Island: 0, Active: 18, Clique: "00000000-0000-0000-0000-000000000001.7"},
+		MemoryMiB: new(int64(284208)), SystemMemory: true, PowerLimitW: new(int64(1400)), BAR1MiB: new(int64(524288)),
+		CoresClockMHz: new(int64(2070)), MemoryClockMHz: new(int64(3996)), PCI: gpu.PCI{BandwidthMBPerS: new(int64(121008)), Generation: 6, Width: 16},
+		PersistenceMode: "Enabled", ECC: new(true), Signals: gpu.Signals{Recovery: new(0)},
+	}
+	if diff := cmp.Diff(want, of(t, inv, nvmltest.UUID(2))); diff != "" || len(inv.Warnings) > 0 {
+		t.Error(diff, inv.Warnings)
+	}
+}
+
+// A driver can know architectures that this plugin does not know. Then the name is left out.
+func TestArchitectures(t *testing.T) {
+	state := nvmltest.H200(3)
+	state.Set("gpu1", "architecture", "13")
+	state.Set("gpu2", "architecture", "4711")
+	for i, d := range open(t, state).scan().Devices {
+		if want := []string{"hopper", "rubin", ""}[i]; d.Chip.Architecture != want {
+			t.Errorf("%s: architecture %q, want %q", d.ID, d.Chip.Architecture, want)
+		}
+	}
+}
+
 // A reason that the driver knows, but not this plugin, is a reason: nothing says that no limit
 // holds the clocks down.
 func TestReasonNames(t *testing.T) {
@@ -304,6 +352,34 @@ func TestQuestionsThatAreNotAllowed(t *testing.T) {
 	}
 }
 
+// once is a device for which a question fails one time.
+type once struct {
+	nvml.Device
+	code  nvml.Return
+	asked int
+}
+
+func (o *once) GetTemperature(s nvml.TemperatureSensors) (uint32, nvml.Return) {
+	if o.asked++; o.asked == 1 {
+		return 0, o.code
+	}
+	return o.Device.GetTemperature(s)
+}
+
+// A failed question is repeated at once.
+func TestQuestionThatFailsOnce(t *testing.T) {
+	n := open(t, nvmltest.H200(1))
+	n.scan()
+	for _, code := range []nvml.Return{nvml.ERROR_UNKNOWN, nvml.ERROR_GPU_IS_LOST, nvml.ERROR_RESET_REQUIRED, nvml.ERROR_TIMEOUT} {
+		o := &once{Device: n.physical[nvmltest.UUID(0)], code: code}
+		r := &reader{sym: n.symbols}
+		vitals(r, o)
+		if o.asked != 2 || len(r.failed) > 0 || r.lost || r.reset {
+			t.Errorf("%d: asked %d times, failed %v, lost %v, reset %v", code, o.asked, r.failed, r.lost, r.reset)
+		}
+	}
+}
+
 // Each question that affects health is really asked.
 func TestQuestionsOfTheTable(t *testing.T) {
 	files, err := filepath.Glob("*.go")
@@ -354,6 +430,43 @@ func TestHungGPU(t *testing.T) {
 	patience.Eventually(t, "the GPU is asked again", func() bool {
 		return !of(t, n.scan(), nvmltest.UUID(1)).Signals.Unanswered
 	})
+}
+
+// An answer that comes too late for its scan counts in the next one, so a GPU that is always slow
+// does not count as hung.
+func TestAnswersThatComeLate(t *testing.T) {
+	n := open(t, nvmltest.H200(2))
+	n.scan()
+	n.within = 50 * time.Millisecond
+	n.set("gpu1", "hang", "1")
+	if !of(t, n.scan(), nvmltest.UUID(1)).Signals.Unanswered {
+		t.Error("a GPU that hangs is reported as answering")
+	}
+	n.set("gpu1", "remap", "2") // time since the GPU was asked
+	n.set("gpu1", "hang", "")
+	patience.Eventually(t, "the late answer", func() bool { return len(n.slots[1].reading) > 0 })
+	n.set("gpu1", "remap", "0")
+	n.set("gpu1", "hang", "1") // the GPU always answers late
+	if d := of(t, n.scan(), nvmltest.UUID(1)); d.Signals.Unanswered || !d.Signals.RemapFailed {
+		t.Errorf("the late answer does not count: %+v", d.Signals)
+	}
+}
+
+// GPUs that the driver is still starting have more time than GPUs that were read before.
+func TestGPUThatStillStarts(t *testing.T) {
+	state := nvmltest.H200(2)
+	state.Set("gpu1", "hang", "1")
+	n := open(t, state)
+	n.within = 10 * time.Millisecond
+	started := make(chan struct{})
+	time.AfterFunc(200*time.Millisecond, func() {
+		defer close(started)
+		n.set("gpu1", "hang", "")
+	})
+	defer func() { <-started }()
+	if inv := n.scan(); len(inv.Devices) != 2 {
+		t.Errorf("%d GPUs, %d unidentified; want 2", len(inv.Devices), inv.Unidentified())
+	}
 }
 
 // A sample leaves out GPUs that hang, and they delay no other GPU.
@@ -529,6 +642,21 @@ func TestIslandsAreNumberedByUUID(t *testing.T) {
 	}
 }
 
+// A reading that began before NVML was initialized again asks no GPU by its old handle.
+func TestReadingOfEarlierInitialization(t *testing.T) {
+	n := open(t, nvmltest.H200(1))
+	n.scan()
+	claimed := n.askable([]string{nvmltest.UUID(0)})[nvmltest.UUID(0)]
+	n.Disconnect()
+	n.scan()
+	if got := n.sampleGPU(claimed); len(got) > 0 {
+		t.Errorf("the reading has %d GPUs, want none", len(got))
+	}
+	if got := n.Sample([]string{nvmltest.UUID(0)}); len(got) != 1 {
+		t.Errorf("the next reading has %d GPUs, want 1", len(got))
+	}
+}
+
 // Neither configuring the plugin again nor ending a command waits for a driver that hangs, in a
 // call that runs or in the shutdown.
 func TestCloseWaitsForNoCall(t *testing.T) {
@@ -554,6 +682,34 @@ func TestCloseWaitsForNoCall(t *testing.T) {
 	}
 }
 
+// If a plugin starts before the fabric is up, it learns later which GPUs are close to each other. A
+// GPU that is lost, or whose links are down, stays in its island.
+func TestTopologyThatComesLate(t *testing.T) {
+	state := nvmltest.H200(2)
+	for i := range 2 {
+		state.Set(fmt.Sprintf("gpu%d", i), "nvlinks", "0")
+	}
+	n := open(t, state)
+	if d := of(t, n.scan(), nvmltest.UUID(0)); d.NVLink.Island != -1 {
+		t.Errorf("island %d without NVLinks; want -1", d.NVLink.Island)
+	}
+	for i := range 2 {
+		n.set(fmt.Sprintf("gpu%d", i), "nvlinks", "18")
+	}
+	for _, then := range []func(){
+		func() { n.set("gpu1", "lost", "1") },
+		func() { n.set("gpu1", "lost", ""); n.set("gpu1", "nvlinks", "0") },
+		func() {},
+	} {
+		for _, d := range n.scan().Devices {
+			if d.NVLink.Island != 0 {
+				t.Errorf("%s: island %d; want 0", d.ID, d.NVLink.Island)
+			}
+		}
+		then()
+	}
+}
+
 // The limit of PCIe replays depends on the link.
 func TestReplays(t *testing.T) {
 	for _, tc := range []struct {
@@ -563,6 +719,32 @@ func TestReplays(t *testing.T) {
 		if got := replayLimit(tc.gen, tc.lanes); math.Abs(got-tc.want) > 1e-9 {
 			t.Errorf("generation %d, %d lanes: %v, want %v", tc.gen, tc.lanes, got, tc.want)
 		}
+	}
+}
+
+// If a value is not available, NVML's call succeeds with all bits set.
+func TestValuesThatAreNotAvailable(t *testing.T) {
+	state := nvmltest.H200(2)
+	for _, key := range []string{"limit_mw", "max_sm_mhz", "sm_mhz", "temperature", "power_mw", "utilization", "encoder", "ecc_l1", "field.230"} {
+		state.Set("gpu0", key, "18446744073709551615")
+	}
+	n := open(t, state)
+	d := of(t, n.scan(), nvmltest.UUID(0))
+	if d.PowerLimitW != nil || d.CoresClockMHz != nil || d.Signals.Recovery != nil {
+		t.Errorf("power limit %v, clock %v, recovery action %v; want none", d.PowerLimitW, d.CoresClockMHz, d.Signals.Recovery)
+	}
+	s := n.Sample([]string{d.ID})[d.ID]
+	for name, missing := range map[string]bool{
+		"power limit": s.PowerLimitW == nil, "power": s.PowerW == nil, "SM clock": s.SMClockMHz == nil, "temperature": s.TemperatureC == nil,
+		"utilization": s.GPUPercent == nil && s.MemoryPercent == nil, "encoder": s.EncoderPercent == nil,
+		"ECC errors": s.ECCL1 == nil,
+	} {
+		if !missing {
+			t.Errorf("%s with all bits set counts as a value", name)
+		}
+	}
+	if other := of(t, n.scan(), nvmltest.UUID(1)); other.PowerLimitW == nil || other.Signals.Recovery == nil {
+		t.Errorf("power limit %v, recovery action %v of the other GPU, want both", other.PowerLimitW, other.Signals.Recovery)
 	}
 }
 
@@ -704,6 +886,34 @@ func TestEvents(t *testing.T) {
 	}
 }
 
+// setCounter is a library that counts event sets.
+type setCounter struct {
+	nvml.Interface
+	sets int
+}
+
+func (c *setCounter) EventSetCreate() (nvml.EventSet, nvml.Return) {
+	c.sets++
+	return c.Interface.EventSetCreate()
+}
+
+// Event sets end with NVML's shutdown. After that, no call waits for them or frees them.
+func TestEventSetEndsWithNVML(t *testing.T) {
+	n := open(t, nvmltest.H200(1))
+	c := &setCounter{Interface: n.lib}
+	n.lib = c
+	var w watch
+	for want := 1; want <= 2; want++ {
+		n.scan()
+		n.poll(&w)
+		n.poll(&w)
+		if c.sets != want {
+			t.Errorf("%d event sets after %d initializations", c.sets, want)
+		}
+		n.Disconnect() // the driver went away, and is back before anybody waits for events
+	}
+}
+
 // A card without a bridge to another has no links that could be down.
 func TestCardWithoutABridge(t *testing.T) {
 	state := nvmltest.H200(3)
@@ -714,6 +924,16 @@ func TestCardWithoutABridge(t *testing.T) {
 		if d.Signals.NVLinkDown {
 			t.Errorf("%s: NVLinks are reported as down", d.ID)
 		}
+	}
+}
+
+// A GPU whose memory is a NUMA node may hold pages of the system.
+func TestMemoryOfTheSystem(t *testing.T) {
+	state := nvmltest.H200(2)
+	state.Set("gpu1", "numa", "2")
+	inv := open(t, state).scan()
+	if of(t, inv, nvmltest.UUID(0)).SystemMemory || !of(t, inv, nvmltest.UUID(1)).SystemMemory {
+		t.Error("want the second GPU's memory alone to be the system's")
 	}
 }
 

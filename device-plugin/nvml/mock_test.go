@@ -6,6 +6,7 @@
 package nvml
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -13,9 +14,11 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/NVIDIA/go-nvml/pkg/nvml/mock"
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/dgxa100"
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/server"
 
@@ -118,6 +121,73 @@ func TestGPUThatIsNotListedAnyMore(t *testing.T) {
 			t.Errorf("%s is still lost", d.ID)
 		}
 	}
+}
+
+// withEvents returns a backend, after a scan, with this wait function for event sets, and
+// counters of the sets that were made and freed.
+func withEvents(t *testing.T, wait func(ms uint32) nvml.Return) (b *Backend, made, freed *int) {
+	t.Helper()
+	s := dgxa100.New()
+	made, freed = new(int), new(int)
+	s.EventSetCreateFunc = func() (nvml.EventSet, nvml.Return) {
+		*made++
+		return &mock.EventSet{
+			FreeFunc: func() nvml.Return { *freed++; return nvml.SUCCESS },
+			WaitFunc: func(ms uint32) (nvml.EventData, nvml.Return) { return nvml.EventData{}, wait(ms) },
+		}, nvml.SUCCESS
+	}
+	for _, d := range s.Devices {
+		d := d.(*server.Device)
+		d.GetSupportedEventTypesFunc = func() (uint64, nvml.Return) { return nvml.EventTypeXidCriticalError, nvml.SUCCESS }
+		d.RegisterEventsFunc = func(uint64, nvml.EventSet) nvml.Return { return nvml.SUCCESS }
+	}
+	b, _ = over(t, s)
+	known := b.lookup
+	b.lookup = func(symbol string) error {
+		if symbol == "nvmlEventSetWait_v2" { // a function of the set, whose name the mock does not know
+			return nil
+		}
+		return known(symbol)
+	}
+	if _, err := b.Scan(); err != nil {
+		t.Fatal(err)
+	}
+	return b, made, freed
+}
+
+// While a GPU is lost, every wait for events may fail. Each event set holds open files, and
+// a process may open only a limited number.
+func TestWaitsThatFailLeaveNoEventSets(t *testing.T) {
+	b, made, freed := withEvents(t, func(uint32) nvml.Return { return nvml.ERROR_GPU_IS_LOST })
+	var w watch
+	for range 100 {
+		if _, ok, pause := b.poll(&w); !ok || pause == 0 {
+			t.Fatalf("a look that fails: scan %v, pause %s", ok, pause)
+		}
+	}
+	b.free(&w)
+	if *made != 100 || *freed != *made {
+		t.Errorf("%d event sets made, %d freed; want 100 and 100", *made, *freed)
+	}
+}
+
+// The plugin never lets NVML wait: during a wait the library may wake this process at any
+// rate, and the driver cannot be closed.
+func TestEventsAreLookedForOnceASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		looks, longest := 0, uint32(0)
+		b, _, _ := withEvents(t, func(ms uint32) nvml.Return {
+			looks, longest = looks+1, max(longest, ms)
+			return nvml.ERROR_TIMEOUT
+		})
+		time.Sleep(300 * time.Millisecond) // the plugin starts at any time
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		b.Events(ctx, make(chan gpu.Event))
+		if looks < 60 || looks > 62 || longest > 0 {
+			t.Errorf("%d looks in a minute, which wait for up to %d ms; want one a second and no wait", looks, longest)
+		}
+	})
 }
 
 // After the driver was reloaded, NVML must be initialized again.

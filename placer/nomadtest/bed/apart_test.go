@@ -50,6 +50,13 @@ func gangBesideHelper(script, helper string) Gang {
 	}}
 }
 
+// drainShortly drains a node for five seconds.
+func (w *World) drainShortly(node string) {
+	w.Nomad.Drain(node)
+	w.RunFor(5 * time.Second)
+	w.Nomad.SetEligible(node, true)
+}
+
 // The author adds the gate to the job, as explain advises. Then Nomad must not choose its GPUs.
 func TestGateOnOneGroupMended(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
@@ -91,6 +98,24 @@ func TestLongDeadIsNotStarted(t *testing.T) {
 		w.RunFor(5 * time.Minute)
 		if more := len(w.Nomad.Members(Key("a"))) - n; more > 0 {
 			w.T.Errorf("%d members were started", more)
+		}
+	})
+}
+
+// A job finished ten hours ago, except for a helper that a drain had stopped. Then a placer starts.
+func TestLongFinishedHelperIsNotStarted(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(2, 4)
+		p := w.StartPlacer()
+		w.Submit(gangBesideHelper("sleep 60; exit 0", "sleep 86400"))
+		w.RunFor(20 * time.Second)
+		p.Stop()
+		w.drainShortly(NodeID(1))
+		w.RunFor(10 * time.Hour)
+		w.StartPlacer()
+		w.RunFor(5 * time.Minute)
+		if n := len(w.Members(Key("a"))); n > 0 {
+			w.T.Errorf("%d members were started", n)
 		}
 	})
 }

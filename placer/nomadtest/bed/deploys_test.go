@@ -4,6 +4,7 @@
 package bed
 
 import (
+	"testing"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -36,4 +37,30 @@ func (w *World) canary(name string, within time.Duration) (d *api.Deployment) {
 		return d.Status == api.DeploymentStatusRunning && g != nil && g.DesiredCanaries > 0 && g.HealthyAllocs > 0
 	})
 	return d
+}
+
+// A version to which Nomad has reverted stays in force, even if Nomad no longer keeps that version
+// and a later one requested the same (walk 188).
+func TestRevertedToAVersionThatIsNotKept(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(2, 2)
+		p := w.StartPlacer()
+		w.Submit(deployed(0, true))
+		w.ExpectRunning("s", 10*time.Second)
+		w.RunFor(time.Minute)
+		p.Kill()
+		for _, script := range []string{"true 1", "sleep infinity", "true 2", "true 3", "sleep 0.2; exit 1"} {
+			w.RunFor(time.Second)
+			if err := w.Edit(Key("s"), func(j *api.Job) { runsScript(j.TaskGroups[0], script) }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.StartPlacer()
+		w.Expect("Nomad puts a version back", 5*time.Minute, func() bool { return w.rules.counted().reverted > 0 })
+		version := *w.Nomad.Job(Key("s")).Version
+		w.RunFor(5 * time.Minute)
+		if now := *w.Nomad.Job(Key("s")).Version; now != version {
+			t.Errorf("version %d, then %d:\n%s", version, now, w.Describe())
+		}
+	})
 }

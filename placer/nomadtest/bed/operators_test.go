@@ -302,3 +302,22 @@ func TestTenantOfNoNamespace(t *testing.T) {
 		w.Expect("it no longer warns", time.Minute, func() bool { return len(p.Status().Warnings) == 0 })
 	})
 }
+
+// Nomad does not evaluate jobs, because an operator has paused that. The placer warns until the
+// gang has started.
+func TestNothingIsEvaluated(t *testing.T) {
+	Run(t, Options{Seed: 1, Nomad: nomadtest.Options{Scheduling: 4 * time.Minute}, Partial: time.Hour}, func(w *World) {
+		w.AddNodes(1, 4)
+		p := w.StartPlacer()
+		w.Submit(Gang{Name: "a", Members: 2, Runs: time.Hour})
+		w.RunFor(90 * time.Second)
+		if ws := p.Status().Warnings; len(ws) > 0 {
+			t.Errorf("after a short while: %v", ws)
+		}
+		w.Expect("it warns", 5*time.Minute, func() bool {
+			return strings.Contains(strings.Join(p.Status().Warnings, ""), "Nomad has placed no member of 1 gang that nomad-pal started (the first was started 2000-01-01 00:0")
+		})
+		w.ExpectRunning("a", time.Hour)
+		w.Expect("it no longer warns", time.Minute, func() bool { return len(p.Status().Warnings) == 0 })
+	})
+}

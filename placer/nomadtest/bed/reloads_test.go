@@ -4,6 +4,7 @@
 package bed
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,8 +14,10 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+	"github.com/nomad-pal/nomad-pal/placer/store"
 	"github.com/nomad-pal/nomad-pal/placer/window"
 )
 
@@ -332,6 +335,33 @@ func TestAttainedAfterAReload(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The work that an elastic gang has done depends on how many members it had at each time, even if
+// it is stopped.
+func TestWorkDoneBeforeItGrew(t *testing.T) {
+	Run(t, Options{Seed: 1, Placer: preempting}, func(w *World) {
+		w.AddNodes(1, 4)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "other", Members: 3, GPUs: 1, Runs: 4 * time.Hour, Meta: map[string]string{"pal_duration": "4h"}})
+		w.ExpectRunning("other", 10*time.Second)
+		w.Submit(Gang{Name: "a", Members: 1, GPUs: 1, Runs: 100 * time.Hour, Change: elastic(1, 4), Meta: map[string]string{"pal_duration": "10h", "pal_preempt": "true"}})
+		w.expectMembers("a", 1)
+		w.ExpectFinished("other", 6*time.Hour)
+		w.expectMembers("a", 4)
+		w.RunFor(10 * time.Minute)
+		w.Submit(Gang{Name: "urgent", GPUs: 4, Runs: time.Hour, Priority: 90})
+		w.ExpectRunning("urgent", 10*time.Minute)
+		w.RunFor(time.Minute)
+		r, err := store.In(w.client()).Record(context.Background(), cluster.JobKey{Namespace: "default", ID: "a"})
+		if err != nil || r == nil {
+			t.Fatal(r, err)
+		}
+		// 4 h with one of four members, and 10 min with all.
+		if r.Done > 90*time.Minute {
+			t.Errorf("according to its record, it has done %v of its 10h (it ran for %v)", r.Done, r.Attained)
+		}
+	})
 }
 
 // The device plugin of a node restarts, so the node lists no GPU for half a minute. Jobs on that node
