@@ -31,13 +31,9 @@ func (e *entry) elastic() bool { return e.job.Least > 0 }
 
 // checkElastic returns an error if the gang is elastic and its sizes are invalid.
 func (j Job) checkElastic() error {
-	switch sets := j.Gang.MemberSets; {
-	case j.Least == 0:
-		return nil
-	case len(sets) != 1:
-		return fmt.Errorf("queue: job %q: an elastic gang has one set of members, not %d", j.ID, len(sets))
-	case j.Least < 0 || j.Least > sets[0].Members:
-		return fmt.Errorf("queue: job %q: the minimum of %d members is not between 1 and %d", j.ID, j.Least, sets[0].Members)
+	sets := j.Gang.MemberSets
+	if j.Least != 0 && (len(sets) != 1 || j.Least < 0 || j.Least > sets[0].Members) {
+		return fmt.Errorf("queue: job %q: an elastic gang has one set of members, and a minimum of at least 1 of them, not %d", j.ID, j.Least)
 	}
 	return nil
 }
@@ -162,30 +158,6 @@ func (p *pass) lends(v, e *entry, level int, freed freedGPUs) bool {
 		return false
 	}
 	return level == math.MinInt || p.outranks(p.levelFor(e, v, p.levelNow(v, p.now)) >= level, v, e, freed)
-}
-
-// MayGive returns how many GPUs an elastic gang (id) would give back if a waiting gang (to) could
-// then start. Only GPUs for which ofUse returns true count. The result `from` is the earliest time
-// at which the gang gives back GPUs, since the caller's epoch.
-func (q *Queue) MayGive(now time.Duration, id, to string, ofUse func(gpu int) bool) (gpus int, from time.Duration) {
-	v, e := q.entries[id], q.entries[to]
-	if v == nil || e == nil || e.state != waiting {
-		return 0, 0
-	}
-	q.count(now)
-	p := q.newPass(now, nil)
-	keeps, level, freed := len(v.placement.Members), p.levelNow(e, now), freedGPUs{}
-	for ; keeps > v.job.Least && p.lends(v, e, level, freed); keeps-- {
-		freed.add(v, v.amount(v.full.MemberSets[0].GPUs))
-	}
-	for _, m := range v.placement.Members[keeps:] {
-		for _, u := range m.GPUs {
-			if ofUse(u) {
-				gpus++
-			}
-		}
-	}
-	return gpus, v.safeUntil()
 }
 
 // grow gives free GPUs to elastic gangs. Growing is the last step of a pass, so no waiting gang can use

@@ -258,10 +258,6 @@ type Holder struct {
 	// job's run time is unknown, if the job is stopping, or if it is a service.
 	EndFrom time.Time `json:"end_from,omitzero"`
 	EndTo   time.Time `json:"end_to,omitzero"`
-	// MayGive is how many of these GPUs an elastic gang would give back if the waiting gang could
-	// then start. GiveFrom is the earliest time at which the elastic gang would give back GPUs.
-	MayGive  int       `json:"may_give,omitempty"`
-	GiveFrom time.Time `json:"give_from,omitzero"`
 	// Needed reports whether the waiting gang needs this job to end. Once all needed jobs have
 	// ended, there is room for the gang. The needed jobs are the first ones of the list, apart from
 	// jobs that Nomad placed by itself.

@@ -142,9 +142,6 @@ func (g *Lifecycle) requeueIncomplete(w World) ([]Effect, bool) {
 	was, stuck := g.Trouble(), why
 	why = g.incomplete(reason.Incomplete, stuck)
 	g.fail(now, why)
-	if es := g.doWithout(blocked, w); es != nil {
-		return append([]Effect{g.log(Info, "continuing without the missing members", "reason", why)}, es...), false
-	}
 	if rest := g.leftToNomad(); rest != "" {
 		if g.SetTrouble(stuck.And(reason.Reason{Kind: rest})); g.Trouble().Same(was) {
 			return nil, false

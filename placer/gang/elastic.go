@@ -94,25 +94,6 @@ func (g *Lifecycle) lookAgain() Effect {
 	return ReadAllocs{}
 }
 
-// doWithout lets an elastic gang continue with its running members if these are enough and Nomad
-// cannot place the missing members. Otherwise doWithout returns nil.
-func (g *Lifecycle) doWithout(blocked bool, w World) []Effect {
-	e := g.Request.Elastic
-	if e == nil || !blocked || g.Have > g.Live || g.Have < e.Least {
-		return nil
-	}
-	to := w.Running(g.Request, w.Holds(g.Key)) // in this placement, missing members come last
-	if len(to.Members) < g.Have {
-		return nil
-	}
-	to.Members = to.Members[:g.Have]
-	es, err := g.beginResize(to, "", w)
-	if err != nil {
-		return nil
-	}
-	return es
-}
-
 // resizeDone records that the job's count has changed.
 func (g *Lifecycle) resizeDone(why Purpose, w World) []Effect {
 	to, told := g.sizing.to, g.sizing.told

@@ -91,9 +91,6 @@ func (s facts) holders(g pal.Gang, self cluster.JobKey) *palapi.Holders {
 		if from, to, ok := s.m.Queue.Ends(gang.QueueTime(s.m.Time), k.String()); ok && !h.Stopping {
 			h.EndFrom, h.EndTo = time.Unix(0, int64(from)), time.Unix(0, int64(to))
 		}
-		if n, from := s.m.Queue.MayGive(gang.QueueTime(s.m.Time), k.String(), self.String(), func(gpu int) bool { return may(gpu) && s.m.View.Owner(gpu) == k }); n > 0 {
-			h.MayGive, h.GiveFrom = n, time.Unix(0, int64(max(from, gang.QueueTime(s.m.Time))))
-		}
 		out.Jobs = append(out.Jobs, h)
 	}
 	slices.SortStableFunc(out.Jobs, func(a, b palapi.Holder) int {

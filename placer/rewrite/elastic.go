@@ -55,17 +55,9 @@ func elasticOf(job *api.Job) (e Elastic, err error) {
 		return e, nil // other code refuses the job, because it has no GPUs
 	}
 	s := group.Scaling
-	switch {
-	case s == nil:
-		return e, fmt.Errorf("group %q needs a scaling block whose min and max set the range of the gang's members", *group.Name)
-	case s.Enabled != nil && !*s.Enabled && !Stopped(job): // Nomad disables the scaling block of a stopped job
-		return e, fmt.Errorf("the scaling block of group %q is not enabled", *group.Name)
-	case len(s.Policy) > 0:
-		return e, fmt.Errorf("the scaling block of group %q has a policy, so the autoscaler would also change the count", *group.Name)
-	case s.Min == nil || *s.Min < 1:
-		return e, fmt.Errorf("the scaling block of group %q needs a min of at least 1", *group.Name)
-	case s.Max == nil || *s.Max < *s.Min:
-		return e, fmt.Errorf("the scaling block of group %q needs a max of at least its min", *group.Name)
+	off := s == nil || s.Enabled != nil && !*s.Enabled && !Stopped(job) // Nomad disables the scaling block of a stopped job
+	if off || len(s.Policy) > 0 || s.Min == nil || *s.Min < 1 || s.Max == nil || *s.Max < *s.Min {
+		return e, fmt.Errorf("group %q needs a scaling block with a min (at least 1) and a max, which is enabled and has no policy", *group.Name)
 	}
 	return Elastic{*group.Name, int(min(*s.Min, atMost)), int(min(*s.Max, atMost))}, nil
 }

@@ -156,8 +156,8 @@ func holdersWrong(m *model.Model, e *palapi.Explanation) string {
 		has[m.View.Owner(i).String()]++
 	}
 	for _, h := range e.Holders.Jobs {
-		if h.GPUs < 1 || h.GPUs > has[h.Job] || h.MayGive > h.GPUs {
-			return fmt.Sprintf("explain says that %s holds %d GPUs and may give back %d, but that job holds %d", h.Job, h.GPUs, h.MayGive, has[h.Job])
+		if h.GPUs < 1 || h.GPUs > has[h.Job] {
+			return fmt.Sprintf("explain says that %s holds %d GPUs, but that job holds %d", h.Job, h.GPUs, has[h.Job])
 		}
 	}
 	return ""
