@@ -25,19 +25,16 @@ import (
 )
 
 var helpInit = help("init [options]", `
-Inspects the cluster, and writes the files that nomad-pal needs on it into a folder:
-the configuration of the device plugin and of the agent (address, TLS, servers, racks),
-and an example job. If Nomad has ACLs, it also writes
-policies and a script that applies them and makes the tokens; the policy of users is for
--namespace. It changes nothing in Nomad. With a management token, init sees everything.
+Writes the files that nomad-pal needs on this cluster into a folder: the configuration
+of the agent and of the device plugin, and an example job. If Nomad has ACLs, it also writes
+policies, for users of -namespace, and a script that makes the tokens. It changes nothing in
+Nomad. With a management token, init sees everything.
 
 Init Options:
 
   -o=<dir>                 The folder, which must not exist. Default: nomad-pal.
 `, examples(
 	"Begin:", "nomad-pal init",
-	"Write files for the cluster as it is now into another folder:", "nomad-pal init -o files",
-	"Check the files that init wrote:", "nomad-pal doctor -config nomad-pal/agent.hcl",
 ), generalOptions)
 
 // site describes a cluster as init finds it, and is the data for the templates of init's files.
@@ -65,12 +62,11 @@ func runInit(b *base, args []string) int {
 	if err != nil {
 		return b.fail(err)
 	}
-	whole, err := filepath.Abs(*dir)
-	if err != nil {
-		return b.fail(err)
+	s.TokenFile, err = filepath.Abs(filepath.Join(*dir, "agent.token"))
+	if err == nil {
+		err = os.Mkdir(*dir, 0o755)
 	}
-	s.TokenFile = filepath.Join(whole, "agent.token")
-	if err := os.Mkdir(*dir, 0o755); err != nil {
+	if err != nil {
 		return b.fail(fmt.Errorf("%w: -o names another folder", err))
 	}
 	files := s.files()
@@ -91,53 +87,52 @@ func runInit(b *base, args []string) int {
 // lookAround reads the cluster's nodes and servers.
 func lookAround(b *base, client *nomad.Client) (*site, error) {
 	s := &site{Nomad: b.config(), Storage: client.Namespace()}
-	s.Nomad.Namespace, s.TLS = b.namespace, strings.HasPrefix(s.Nomad.Address, "https://")
+	s.Nomad.Namespace = b.namespace
+	s.TLS = strings.HasPrefix(s.Nomad.Address, "https://")
 	state, err := client.ReadNodes(b.ctx)
 	if err != nil {
 		return nil, err
 	}
 	self, _, err := client.API().ACLTokens().Self((&api.QueryOptions{}).WithContext(b.ctx))
 	s.ACL = !aclDisabled(self, err)
-	if peers, err := client.API().Status().Peers(); err == nil {
-		slices.Sort(peers)
-		s.Servers = strings.Join(peers, ",")
-	}
-	s.lookAt(each(slices.Sorted(maps.Keys(state.Nodes)), func(id string) *api.Node { return state.Nodes[id] }))
+	peers, _ := client.API().Status().Peers() // without an answer, the files name no servers
+	s.Servers = strings.Join(slices.Sorted(slices.Values(peers)), ",")
+	s.lookAt(slices.SortedFunc(maps.Values(state.Nodes), func(a, b *api.Node) int { return strings.Compare(a.ID, b.ID) }))
 	return s, nil
 }
 
 // lookAt counts GPUs, finds the meta key that names racks, and fits the example to the node with the
 // most GPUs.
 func (s *site) lookAt(nodes []*api.Node) {
-	s.Pool, s.Driver, s.Device, s.Nodes = "default", "raw_exec", "nvidia/gpu", len(nodes)
+	s.Device, s.Nodes = "nvidia/gpu", len(nodes)
+	s.Pool, s.Driver = "default", "raw_exec"
 	racks, most := map[string]int{"": 0}, 0
 	for _, n := range nodes {
 		for k := range n.Meta {
-			if strings.Contains(strings.ToLower(k), "rack") {
-				racks[k]++
-			}
+			racks[k]++
 		}
 		for _, d := range cluster.GPUDevices(n) {
 			s.GPUs += len(d.Instances)
 			if len(d.Instances) > most {
-				most, s.Pool, s.Device = len(d.Instances), cmp.Or(n.NodePool, "default"), d.Vendor+"/"+d.Type
+				most = len(d.Instances)
+				s.Device = d.Vendor + "/" + d.Type
+				s.Pool = cmp.Or(n.NodePool, "default")
 				s.Driver = cmp.Or(firstHealthy(n.Drivers, "docker", "raw_exec", "exec"), "raw_exec")
 			}
 		}
 	}
 	s.Count = max(1, min(2, s.GPUs))
+	maps.DeleteFunc(racks, func(key string, _ int) bool { return key != "" && !strings.Contains(strings.ToLower(key), "rack") })
 	s.RackMeta = slices.MaxFunc(slices.Sorted(maps.Keys(racks)), func(a, b string) int { return cmp.Compare(racks[a], racks[b]) })
 }
 
-// firstHealthy returns the first of the named task drivers that is healthy on a node, or "" if none
-// is.
+// firstHealthy returns the first of the named task drivers that is healthy on a node, or "".
 func firstHealthy(on map[string]*api.DriverInfo, names ...string) string {
-	for _, name := range names {
-		if d := on[name]; d != nil && d.Detected && d.Healthy {
-			return name
-		}
+	i := slices.IndexFunc(names, func(name string) bool { return on[name] != nil && on[name].Detected && on[name].Healthy })
+	if i < 0 {
+		return ""
 	}
-	return ""
+	return names[i]
 }
 
 //go:embed initfiles
@@ -145,21 +140,20 @@ var initFiles embed.FS
 
 // files returns the texts of the files for a site, by name.
 func (s *site) files() map[string]string {
-	files := map[string]string{"plugin.hcl": "", "agent.hcl": "", "example.nomad.hcl": ""}
-	if s.ACL {
-		files["acl.sh"] = ""
-	}
-	for name := range files {
-		t := template.Must(template.New(name+".tmpl").Delims("<<", ">>").Funcs(template.FuncMap{"hcl": hclString}).ParseFS(initFiles, "initfiles/"+name+".tmpl"))
+	all := template.New("").Delims("<<", ">>").Funcs(template.FuncMap{"hcl": hclString})
+	files := map[string]string{}
+	for _, t := range template.Must(all.ParseFS(initFiles, "initfiles/*.tmpl")).Templates() {
 		var text strings.Builder
-		if err := t.Execute(&text, s); err != nil {
-			panic(err) // cannot fail, because the templates are embedded and tested
-		}
-		files[name] = text.String()
+		template.Must(t, t.Execute(&text, s)) // cannot fail, because the templates are embedded and tested
+		files[strings.TrimSuffix(t.Name(), ".tmpl")] = text.String()
 	}
-	if s.ACL {
-		of := strings.NewReplacer(`namespace "default"`, "namespace "+hclString(s.Storage), `namespace "research"`, "namespace "+hclString(s.Nomad.Namespace))
-		files["nomad-pal.policy.hcl"], files["node.policy.hcl"], files["user.policy.hcl"] = of.Replace(acl.Agent), of.Replace(acl.Node), of.Replace(acl.User)
+	if !s.ACL {
+		delete(files, "acl.sh")
+		return files
+	}
+	of := strings.NewReplacer(`namespace "default"`, "namespace "+hclString(s.Storage), `namespace "research"`, "namespace "+hclString(s.Nomad.Namespace))
+	for name, text := range map[string]string{"nomad-pal": acl.Agent, "node": acl.Node, "user": acl.User} {
+		files[name+".policy.hcl"] = of.Replace(text)
 	}
 	return files
 }
@@ -171,16 +165,13 @@ func hclString(s string) string {
 
 // steps describes what the operator has to do with the files.
 func (s *site) steps(dir string) []string {
-	path := func(name string) string { return filepath.Join(dir, name) }
-	steps := []string{
-		"To measure GPUs and watch their health, you can install the device plugin: see " + path("plugin.hcl"),
-		"Start the agent: nomad-pal agent -config " + path("agent.hcl"),
-		"Check everything: nomad-pal doctor -config " + path("agent.hcl"),
-		"Run a first gang: nomad-pal run " + path("example.nomad.hcl"),
-	}
+	agent, check := filepath.Join(dir, "agent.hcl"), ""
+	var steps []string
 	if s.ACL {
-		steps = append([]string{"Create the policies and tokens, with a management token: NOMAD_TOKEN=… sh " + path("acl.sh")}, steps...)
-		steps[3] += ", with NOMAD_TOKEN=$(cat " + path("agent.token") + ")"
+		steps = append(steps, "Create the policies and tokens, with a management token: NOMAD_TOKEN=… sh "+filepath.Join(dir, "acl.sh"))
+		check = ", with NOMAD_TOKEN=$(cat " + filepath.Join(dir, "agent.token") + ")"
 	}
-	return steps
+	return append(steps, "To measure GPUs and watch their health, you can install the device plugin: see "+filepath.Join(dir, "plugin.hcl"),
+		"Start the agent: nomad-pal agent -config "+agent, "Check everything: nomad-pal doctor -config "+agent+check,
+		"Run a first gang: nomad-pal run "+filepath.Join(dir, "example.nomad.hcl"))
 }
