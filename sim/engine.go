@@ -48,9 +48,6 @@ type Config struct {
 	Estimate func(i int, j trace.Job) time.Duration
 	Failures Failures
 	Seed     uint64
-	// Windows returns the current and the next windows, and the time when Windows must be called
-	// again; nil means there are no windows.
-	Windows func(now time.Duration) (ws []queue.Window, until time.Duration)
 	// RoundS delays all events to the next multiple of RoundS seconds, as in the PAL artifact; 0
 	// means no delay.
 	RoundS float64
@@ -104,8 +101,7 @@ type engine struct {
 	faults   faults
 	err      error // set if the run cannot go on: see pushEnd
 
-	windowed time.Duration // time until which the queue knows the windows
-	deps     dependencies
+	deps dependencies
 }
 
 // Run simulates until every job has finished, or until only failures of GPUs can still happen;
@@ -253,11 +249,6 @@ func (e *engine) enqueue(i int) {
 // decide carries out the queue's actions, and asks the queue again if an action can have freed
 // GPUs.
 func (e *engine) decide() {
-	if e.Windows != nil && e.now >= e.windowed {
-		var ws []queue.Window
-		ws, e.windowed = e.Windows(e.now)
-		e.queue.SetWindows(ws)
-	}
 	for {
 		actions := e.queue.Decide(e.now, e.Cluster)
 		if len(actions) == 0 {

@@ -62,17 +62,3 @@ func TestReclaimByHand(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 }
-
-// TestWindowByHand: a and b arrive before a window of an hour that starts at 3600. a ends before
-// it. b would run into it, so it starts at its end.
-func TestWindowByHand(t *testing.T) {
-	got := timeline(t, Config{Cluster: tinyCluster(t), Estimate: Exact,
-		Jobs:  []trace.Job{job("b", "D", 1, 10, 3600), job("a", "D", 4, 20, 1000)},
-		Queue: queue.Options{Order: queue.FIFO, Backfill: queue.BackfillReserved, Placement: pal.Policy{Name: pal.Packed}},
-		Windows: func(now time.Duration) ([]queue.Window, time.Duration) {
-			return []queue.Window{{Name: "kernel", From: time.Hour, To: 2 * time.Hour, GPUs: []int{0, 1, 2, 3}}}, 2 * time.Hour
-		}})
-	if d := cmp.Diff([]string{"20.0 a start [0 1 2 3]", "1020.0 a finish [0 1 2 3]", "7200.0 b start [0]", "10800.0 b finish [0]"}, got); d != "" {
-		t.Errorf("(-want +got):\n%s", d)
-	}
-}

@@ -212,9 +212,8 @@ type WindowConflict struct {
 	Window string
 	// On are the numbers of the window's GPUs that the gang could use.
 	On []int
-	// From and To are the beginning and the end of the window. If the gang started now, it would
-	// have ended at Until with the probability [WindowChance].
-	From, To, Until time.Duration
+	// From and To are the beginning and the end of the window.
+	From, To time.Duration
 }
 
 // KeptFrom returns the windows whose GPUs a waiting job cannot get now, because the job could still
@@ -224,10 +223,9 @@ func (q *Queue) KeptFrom(now time.Duration, id string, c *pal.Cluster) (out []Wi
 	if e == nil {
 		return nil
 	}
-	p := q.newPass(now, nil)
-	for _, w := range p.closed(e, 1) {
+	for _, w := range q.newPass(now, nil).closed(e, 1) {
 		if on := w.usable(e.job, c); len(on) > 0 {
-			out = append(out, WindowConflict{w.Name, on, w.From, w.To, p.reach(e, 1)})
+			out = append(out, WindowConflict{w.Name, on, w.From, w.To})
 		}
 	}
 	return out

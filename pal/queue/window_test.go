@@ -112,7 +112,7 @@ func TestKeptFrom(t *testing.T) {
 	q, c, j := aboutWindows(t)
 	q.SetWindows([]Window{{Name: "soon", From: 2 * time.Hour, To: 4 * time.Hour, GPUs: []int{1, 2, 5}}, {Name: "his", From: time.Hour, To: 9 * time.Hour, GPUs: []int{0}, For: []string{"a"}},
 		{Name: "late", From: 3 * time.Hour, To: 4 * time.Hour, GPUs: []int{0}}, {Name: "others", From: time.Hour, To: 9 * time.Hour, GPUs: []int{4, 5}}, {Name: "none", From: time.Hour, To: 9 * time.Hour}})
-	want := []WindowConflict{{Window: "soon", On: []int{1, 2}, From: 2 * time.Hour, To: 4 * time.Hour, Until: 3 * time.Hour}}
+	want := []WindowConflict{{Window: "soon", On: []int{1, 2}, From: 2 * time.Hour, To: 4 * time.Hour}}
 	if d := cmp.Diff(want, q.KeptFrom(0, j, c)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
@@ -70,20 +69,10 @@ func sizeInWords(s *queue.Size, st palapi.State) string {
 	return fmt.Sprintf("elastic: the gang runs with %s (%d to %d allowed); it grows on GPUs that nobody waits for, when this saves time", members, s.Least, s.Most)
 }
 
-// noteWindows notes which windows reserve GPUs that a waiting job could use, and why the job does
-// not start on these GPUs.
+// noteWindows notes which windows reserve GPUs that a waiting job could use.
 func (s facts) noteWindows(e *draft, t *model.Tracked) {
 	for _, k := range s.m.Queue.KeptFrom(gang.QueueTime(s.m.Time), t.Key.String(), s.m.View.Cluster) {
-		said := fmt.Sprintf("window %s keeps %s from %s to %s. ", k.Window, pal.CountGPUs(len(k.On)), model.Moment(k.From), model.Moment(k.To))
-		switch {
-		case k.From > gang.QueueTime(s.m.Time) && *t.Job.Type == api.JobTypeService && t.Request.Hints.Duration == 0:
-			said += "The job does not start on these GPUs even before the window begins, because a service does not end by itself. The job starts only on GPUs that no window reserves within the next " + palapi.ShortDuration((k.Until - gang.QueueTime(s.m.Time)).Round(time.Second))
-		case k.From > gang.QueueTime(s.m.Time):
-			said += fmt.Sprintf("The job does not start on these GPUs, because it may run until %s: %.0f of 10 similar jobs end by that time", model.Moment(k.Until), 10*queue.WindowChance)
-		default:
-			said += "The job does not start on these GPUs before the window ends"
-		}
-		e.addNote(said)
+		e.addNote(fmt.Sprintf("window %s keeps %s from %s to %s, because the job might run then", k.Window, pal.CountGPUs(len(k.On)), model.Moment(k.From), model.Moment(k.To)))
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 
 // ofRuns turns the runs of the agent's history into a trace for a cluster.
 func ofRuns(runs []palapi.Run, c *pal.Cluster) trace.Trace {
-	t := trace.Trace{Name: "the agent's history", Begin: trace.Epoch}
+	t := trace.Trace{Name: "the agent's history"}
 	fits := map[[2]int]bool{} // cache: whether a gang with this number of GPUs, and of GPUs per member, fits
 	for _, r := range runs {
 		j := jobOf(r)

@@ -41,7 +41,6 @@ type options struct {
 	seed        uint64
 	json        bool
 	html        string
-	begin       time.Time       // date at simulated time 0
 	set         map[string]bool // flags given on the command line
 }
 
@@ -104,7 +103,7 @@ func (o *options) clusterFlags(f *flag.FlagSet) {
 
 func (o *options) policyFlags(f *flag.FlagSet) {
 	d := model.DefaultConfig()
-	f.Func("config", "the agent's configuration `FILE` or directory, may be repeated; its placement, locality, calibration, queue, windows and tenants apply unless a flag overrides them", func(s string) error {
+	f.Func("config", "the agent's configuration `FILE` or directory, may be repeated; its placement, locality, calibration, queue and tenants apply unless a flag overrides them", func(s string) error {
 		o.config = append(o.config, s)
 		return nil
 	})

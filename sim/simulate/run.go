@@ -112,10 +112,6 @@ func (o *options) inputs() (t trace.Trace, nodes []pal.Node, err error) {
 		}
 		return t, nil, fmt.Errorf("trace %q has no job that can be simulated%s", t.Name, why)
 	}
-	o.begin = t.Begin
-	if t.Begin.IsZero() {
-		o.begin = time.Date(2024, time.January, 1, 0, 0, 0, 0, time.UTC)
-	}
 	return t, nodes, nil
 }
 
@@ -171,7 +167,6 @@ func (o *options) world(t trace.Trace, c *pal.Cluster) (sim.Config, error) {
 	cfg := sim.Config{Jobs: t.Jobs, Cluster: c, Queue: o.rules.Queue, RestartS: o.rules.RestartCost.Seconds(), CheckpointS: o.checkpoint.Seconds(),
 		Preemptible: o.preempt, Migratable: o.settings["migrate"] == "true", Seed: o.seed,
 		Failures: sim.Failures{MTBFH: o.mtbf.Hours(), RepairH: repair.Hours()}}
-	cfg.Windows = o.windows(c)
 	var err error
 	if cfg.Estimate, err = o.estimate(); err != nil {
 		return cfg, err

@@ -160,9 +160,6 @@ func (c *clock) read(cell, column string, line int) (float64, error) {
 	return s, nil
 }
 
-// dated reports whether the times of the file are dates. Dates without an offset count as UTC.
-func (c *clock) dated() bool { return c.kind == local || c.kind == zoned }
-
 // dates are the accepted forms of a date. A space between date and time has already been replaced
 // by T.
 var dates = []struct {

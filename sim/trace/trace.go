@@ -28,7 +28,6 @@ import (
 	"os"
 	"slices"
 	"sort"
-	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
 )
@@ -112,9 +111,7 @@ func (j Job) WorkS() float64 { return j.Iterations * j.IterTimeS }
 // Trace is a list of jobs in order of submission.
 type Trace struct {
 	Name string
-	// Begin is the date from which SubmitS counts, or zero if the times are not dates.
-	Begin time.Time
-	Jobs  []Job
+	Jobs []Job
 	// LeftOut are the jobs that are not simulated.
 	LeftOut []LeftOut
 }
@@ -181,9 +178,6 @@ func Read(name string, r io.Reader) (Trace, error) {
 	b.close(&t)
 	if tb.format.slurm {
 		t.rank()
-	}
-	if tb.clock.dated() {
-		t.Begin = Epoch
 	}
 	t.Rebase()
 	return t, b.order(&t)
@@ -305,9 +299,6 @@ func fits(groups []Group, nodes, gpusPerNode int) bool {
 	return true
 }
 
-// Epoch is the Begin of a trace whose times count from 1970.
-var Epoch = time.Unix(0, 0).UTC()
-
 // Rebase sorts the jobs by submission, keeping the order of equal times, and
 // makes the first submission time 0.
 func (t *Trace) Rebase() {
@@ -316,9 +307,6 @@ func (t *Trace) Rebase() {
 		return
 	}
 	start := t.Jobs[0].SubmitS
-	if !t.Begin.IsZero() {
-		t.Begin = t.Begin.Add(time.Duration(start * float64(time.Second)))
-	}
 	for i := range t.Jobs {
 		t.Jobs[i].SubmitS -= start
 	}
