@@ -145,7 +145,8 @@ func pciBandwidth(d *gpu.Device) *int64 {
 // platform sets the other attributes that are the same for all GPUs of a model.
 func (a attributes) platform(inv gpu.Inventory, ds []gpu.Device) {
 	a.text(attr.Architecture, first(ds, func(d *gpu.Device) string { return d.Chip.Architecture }))
-	if c := first(ds, func(d *gpu.Device) [2]int { return [2]int{d.Chip.ComputeMajor, d.Chip.ComputeMinor} }); c[0] > 0 {
+	c := first(ds, func(d *gpu.Device) [2]int { return [2]int{d.Chip.ComputeMajor, d.Chip.ComputeMinor} })
+	if c[0] > 0 {
 		a.number(attr.ComputeMajor, c[0])
 		a.number(attr.ComputeMinor, c[1])
 	}
@@ -165,7 +166,8 @@ func (a attributes) sharing(f form, ds []gpu.Device) {
 	}
 	a.text(attr.Sharing, string(f.Mode))
 	a.number(attr.Replicas, f.Replicas)
-	if total := first(ds, func(d *gpu.Device) *int64 { return d.MemoryMiB }); total != nil {
+	total := first(ds, func(d *gpu.Device) *int64 { return d.MemoryMiB })
+	if total != nil {
 		a.integer("memory", new(*total/int64(f.Replicas)), structs.UnitMiB)
 		a.integer(attr.MemoryTotal, total, structs.UnitMiB)
 	}
@@ -217,7 +219,8 @@ func (v *view) topology(a attributes, all []instance) {
 func (a attributes) lists(all []instance, number func(*gpu.Device) int, name, count func(int) string) {
 	members := map[int][]string{}
 	for i := range all {
-		if n := number(&all[i].Device); n >= 0 {
+		n := number(&all[i].Device)
+		if n >= 0 {
 			members[n] = append(members[n], all[i].id)
 		}
 	}
@@ -304,7 +307,8 @@ func ids(ds []gpu.Device) []string {
 func first[T comparable](ds []gpu.Device, get func(*gpu.Device) T) T {
 	var unknown T
 	for i := range ds {
-		if v := get(&ds[i]); v != unknown {
+		v := get(&ds[i])
+		if v != unknown {
 			return v
 		}
 	}

@@ -85,7 +85,8 @@ func capabilities(root string, d gpu.Device) ([]string, error) {
 	for _, name := range []string{gi + "/access", fmt.Sprintf("%s/ci%d/access", gi, d.MIG.ComputeInstance)} {
 		minor := ""
 		for line := range strings.Lines(string(data)) {
-			if f := strings.Fields(line); len(f) == 2 && f[0] == name {
+			f := strings.Fields(line)
+			if len(f) == 2 && f[0] == name {
 				minor = f[1]
 			}
 		}

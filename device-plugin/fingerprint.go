@@ -59,11 +59,13 @@ func (p *Plugin) Fingerprint(ctx context.Context) (<-chan *device.FingerprintRes
 	if p.measures != nil && p.measures != p.measuring { // only one stream measures
 		p.measuring, s.measures, s.changed = p.measures, p.measures, p.measures.Changed()
 	}
-	if s.patience = cmp.Or(p.opts.Patience, firstWithin); len(p.roster.stored) > 0 && !p.scanned {
+	s.patience = cmp.Or(p.opts.Patience, firstWithin)
+	if len(p.roster.stored) > 0 && !p.scanned {
 		s.patience = max(s.patience, hangAfter)
 	}
 	s.pause = max(0, time.Until(p.crashes.pausedUntil))
-	if s.away = p.release.away(); s.away || s.pause > 0 {
+	s.away = p.release.away()
+	if s.away || s.pause > 0 {
 		s.patience = 0 // no scan will follow soon
 	}
 	p.streams.Go(func() { s.run(ctx) })
@@ -257,7 +259,8 @@ func (s *stream) look() bool {
 // watch handles a scan that takes too long. changed reports whether the view may have changed.
 func (s *stream) watch() (changed bool) {
 	running := s.scans.running()
-	if limit := s.cfg.Watchdog; limit > 0 && running > limit {
+	limit := s.cfg.Watchdog
+	if limit > 0 && running > limit {
 		s.p.log.Error("the driver does not answer; ending the process so that Nomad starts a new one", "for", running.Round(time.Second))
 		s.p.opts.Exit(hungExit)
 	}

@@ -214,7 +214,8 @@ func (h *health) contain(now time.Time, id string) {
 func (h *health) latch(r *record, xid int, chosen bool) {
 	h.changed = true
 	l := latch{Xid: xid, Boot: h.boot, Load: h.load, Chosen: chosen}
-	if i := slices.IndexFunc(r.latches, func(o latch) bool { return o.Xid == xid }); i >= 0 {
+	i := slices.IndexFunc(r.latches, func(o latch) bool { return o.Xid == xid })
+	if i >= 0 {
 		r.latches[i] = l
 		return
 	}
@@ -351,7 +352,8 @@ func (r *record) judge(s gpu.Signals, cfg HealthConfig) verdict {
 	v := verdict{degraded: r.degradations(s, cfg)}
 	reason := r.fault(s, cfg)
 	for _, what := range v.degraded {
-		if kind, _, _ := strings.Cut(what, ":"); reason == "" && slices.Contains(cfg.Unhealthy, kind) {
+		kind, _, _ := strings.Cut(what, ":")
+		if reason == "" && slices.Contains(cfg.Unhealthy, kind) {
 			reason = reasonDegraded + ":" + what
 		}
 	}
@@ -389,10 +391,12 @@ func (r *record) fault(s gpu.Signals, cfg HealthConfig) string {
 	case bad(s.ResetRequired, reasonReset):
 		return reasonReset
 	}
-	if reason := r.latched(cfg); reason != "" {
+	reason := r.latched(cfg)
+	if reason != "" {
 		return reason
 	}
-	switch failed := r.questions.counted(gpu.Basic); {
+	failed := r.questions.counted(gpu.Basic)
+	switch {
 	case bad(len(failed) >= basicLimit || len(failed) > 0 && gpu.WeightOf(failed[0].Function) == gpu.Identity, reasonNVML):
 		return r.first(failed)
 	case bad(s.Recovery != nil && *s.Recovery != 0, reasonRecovery):
@@ -415,7 +419,8 @@ func (r *record) fault(s gpu.Signals, cfg HealthConfig) string {
 // reason lasts, the reason stays; otherwise it names the most important failure.
 func (r *record) first(failed []gpu.Failure) string {
 	for _, f := range failed {
-		if reason := reasonNVML + ":" + f.String(); reason == r.reason {
+		reason := reasonNVML + ":" + f.String()
+		if reason == r.reason {
 			return reason
 		}
 	}
@@ -425,7 +430,8 @@ func (r *record) first(failed []gpu.Failure) string {
 // latched returns the reason of the first latch that counts; "" if there is none.
 func (r *record) latched(cfg HealthConfig) string {
 	for _, l := range r.latches {
-		if reason := xidReason(l.Xid); !slices.Contains(cfg.Ignore, reason) {
+		reason := xidReason(l.Xid)
+		if !slices.Contains(cfg.Ignore, reason) {
 			return reason
 		}
 	}

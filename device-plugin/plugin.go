@@ -121,7 +121,8 @@ func (o *onceLog) warn(msg string, more ...any) {
 // xid logs an error that a GPU reported, with the number of these errors so far.
 func (o *onceLog) xid(now time.Time, id string, xid, errors int) {
 	kind := fmt.Sprint(id, " ", xid)
-	if last, told := o.xids[kind]; told && now.Sub(last) < xidLogEvery {
+	last, told := o.xids[kind]
+	if told && now.Sub(last) < xidLogEvery {
 		return
 	}
 	o.xids[kind] = now
@@ -228,7 +229,8 @@ func (p *Plugin) ready() {
 		}
 	}
 	p.measures = p.scheduler()
-	if until, _ := p.ordered(); !until.IsZero() {
+	until, _ := p.ordered()
+	if !until.IsZero() {
 		p.release.use = driverReleased
 		if p.measures != nil {
 			_ = p.measures.Pause() // nothing runs yet
@@ -281,7 +283,8 @@ func (p *Plugin) observe(now time.Time, r scanResult) {
 	inv := r.inv
 	if r.err != nil {
 		inv = gpu.Inventory{}
-		if msg := r.err.Error(); msg != p.driver.missing {
+		msg := r.err.Error()
+		if msg != p.driver.missing {
 			p.driver.missing = msg
 			p.log.Warn("no GPUs can be published; retrying", "reason", msg)
 		}
@@ -315,7 +318,8 @@ func (p *Plugin) observe(now time.Time, r scanResult) {
 // withMeasurements passes the scan to the scheduler, which adds the measured times. The scheduler
 // keeps the list of devices, so the list must not change after this call. Callers hold mu.
 func (p *Plugin) withMeasurements(inv gpu.Inventory) gpu.Inventory {
-	if p.view.accounts = nil; p.measures == nil {
+	p.view.accounts = nil
+	if p.measures == nil {
 		return inv
 	}
 	unhealthy := map[string]bool{}
@@ -408,7 +412,8 @@ func (p *Plugin) logVerdict(d gpu.Device, before map[string]verdict, now verdict
 	if len(now.degraded) > 0 && fmt.Sprint(now.degraded) != fmt.Sprint(was.degraded) {
 		var remedies []string
 		for _, reason := range now.degraded {
-			if r := Remedy(reason, d.Physical(), p.cfg.StateDir); !slices.Contains(remedies, r) {
+			r := Remedy(reason, d.Physical(), p.cfg.StateDir)
+			if !slices.Contains(remedies, r) {
 				remedies = append(remedies, r)
 			}
 		}

@@ -61,7 +61,8 @@ func (q *questions) take(s gpu.Signals) {
 	q.asked, q.last = true, now
 	for name, is := range now {
 		is.counts = is.failed != 0 && (is.counts || bits.OnesCount8(is.failed&threeReadings) > 1)
-		if now[name] = is; !is.counts && is.failed&threeReadings == 0 {
+		now[name] = is
+		if !is.counts && is.failed&threeReadings == 0 {
 			delete(now, name)
 		}
 	}

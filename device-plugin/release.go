@@ -59,7 +59,8 @@ func ReleasedUntil(dir string, now time.Time) (until time.Time, gone bool, err e
 	if _, err := d.Read(releaseFile, &ordered); err != nil {
 		return time.Time{}, false, err
 	}
-	if left := ordered.Until.Sub(now); left <= 0 || left > LongestRelease {
+	left := ordered.Until.Sub(now)
+	if left <= 0 || left > LongestRelease {
 		return time.Time{}, false, nil
 	}
 	if _, err := d.Read(releasedFile, &done); err != nil {
@@ -109,8 +110,10 @@ func (s *stream) followRelease() (changed bool) {
 	case p.release.use == driverReleased && !gone:
 		p.stored("the plugin cannot record that it has released the driver", p.store.Write(releasedFile, release{until}))
 	}
-	if was := s.away; was != p.release.away() {
-		if s.away = p.release.away(); was {
+	was := s.away
+	if was != p.release.away() {
+		s.away = p.release.away()
+		if was {
 			s.scan()
 		}
 	}

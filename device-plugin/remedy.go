@@ -100,7 +100,8 @@ func remedyRecovery(action string) string {
 // remedyNVML returns the advice for a question that NVML does not answer. failure has the form of
 // [gpu.Failure].
 func remedyNVML(failure string) string {
-	switch _, answer, _ := strings.Cut(failure, "="); answer {
+	_, answer, _ := strings.Cut(failure, "=")
+	switch answer {
 	case answerText(gpu.InsufficientPower):
 		return remedyPower
 	case answerText(noPermission):

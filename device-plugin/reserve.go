@@ -100,7 +100,8 @@ func (p *Plugin) find(deviceIDs []string) (chosen []gpu.Device, parts map[string
 		if parts[d.ID]++; parts[d.ID] == 1 {
 			chosen = append(chosen, d)
 		}
-		if v := p.view.verdicts[d.ID]; !v.healthy {
+		v := p.view.verdicts[d.ID]
+		if !v.healthy {
 			unhealthy = append(unhealthy, id+" ("+v.reason+")")
 		}
 	}

@@ -46,7 +46,8 @@ func (s *scanner) start() <-chan singleflight.Result {
 
 // running returns how long the present scan has been running; 0 if none runs.
 func (s *scanner) running() time.Duration {
-	if at := s.started.Load(); at != nil {
+	at := s.started.Load()
+	if at != nil {
 		return time.Since(*at)
 	}
 	return 0
@@ -72,7 +73,8 @@ func (s *sampler) sample(ids []string, maxAge, wait time.Duration) (map[string]g
 	defer timer.Stop()
 	for mine := false; ; {
 		s.mu.Lock()
-		if last, taken := s.last, s.taken; mine || s.fresh(ids, maxAge) {
+		last, taken := s.last, s.taken
+		if mine || s.fresh(ids, maxAge) {
 			s.mu.Unlock()
 			return last, taken
 		}

@@ -90,7 +90,8 @@ func block(name string, keys map[string]*hclspec.Spec) *hclspec.Spec {
 func emptyBlock(body *hclspec.Spec) string {
 	values := map[string]json.RawMessage{}
 	for name, s := range body.GetObject().GetAttributes() {
-		if literal := s.GetDefault().GetDefault().GetLiteral(); literal != nil {
+		literal := s.GetDefault().GetDefault().GetLiteral()
+		if literal != nil {
 			values[name] = json.RawMessage(literal.GetValue())
 		}
 	}
@@ -131,7 +132,8 @@ func decodeValues(given map[string]any) (c Config, err error) {
 		return Config{}, err
 	}
 	err = decoder.Decode(given)
-	if at := (*mapstructure.DecodeError)(nil); errors.As(err, &at) {
+	at := (*mapstructure.DecodeError)(nil)
+	if errors.As(err, &at) {
 		return Config{}, fmt.Errorf("config key %q: %w", at.Name(), at.Unwrap())
 	}
 	if err != nil {

@@ -31,7 +31,8 @@ func checkSharing(blocks []SharingConfig) error {
 			return at("gpus", "the list is empty: name UUIDs, indexes or models, or %q for all", allGPUs)
 		}
 		for _, name := range b.GPUs {
-			switch other, twice := named[name]; {
+			other, twice := named[name]
+			switch {
 			case twice:
 				return at("gpus", "%q is already in sharing block %d, but a GPU can be in only one block", name, other)
 			case name == allGPUs && i > 0, named[allGPUs] > 0:
@@ -150,7 +151,8 @@ func planSharing(blocks []SharingConfig, ds []gpu.Device, complete bool) plan {
 					continue
 				}
 				known = true
-				switch other, taken := p.blocks[d.ID]; {
+				other, taken := p.blocks[d.ID]
+				switch {
 				case b.Mode == MPS && d.Parent != "":
 					if name != allGPUs {
 						problem(i, "MPS cannot share MIG instance %s (matched by %q), so the instance stays whole; mode = %q can share it", d.ID, name, TimeSlicing)

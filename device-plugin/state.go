@@ -179,7 +179,8 @@ func LatchedFaults(dir string, inv gpu.Inventory) (map[string]string, error) {
 	out := map[string]string{}
 	for id, r := range h.records {
 		r.latches = slices.DeleteFunc(r.latches, func(l latch) bool { return h.void(l) })
-		if reason := r.fault(gpu.Signals{}, HealthConfig{}); reason != "" {
+		reason := r.fault(gpu.Signals{}, HealthConfig{})
+		if reason != "" {
 			out[id] = reason
 		}
 	}

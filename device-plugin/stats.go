@@ -100,7 +100,8 @@ func (p *Plugin) stats(interval time.Duration) []*device.DeviceGroupStats {
 		if at.IsZero() {
 			at = time.Now() // the device was just asked and has not answered
 		}
-		if x := xids[d.ID]; x[1] > 0 {
+		x := xids[d.ID]
+		if x[1] > 0 {
 			s.XidLast, s.XidCount = new(x[0]), new(x[1])
 		}
 		for n, in := range v.instances(d) {

@@ -171,7 +171,8 @@ func (c *Cluster) addGroup(n *nodeState, g DeviceGroup, models map[string]int32)
 		if err := checkGPU(u); err != nil {
 			return err
 		}
-		if _, dup := c.byID[u.ID]; dup {
+		_, dup := c.byID[u.ID]
+		if dup {
 			return fmt.Errorf("GPU %q occurs twice", u.ID)
 		}
 		c.byID[u.ID] = int32(len(c.gpus))

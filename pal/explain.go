@@ -185,7 +185,8 @@ func FreeFor(c *Cluster, g Gang) (n int) {
 // MayUse reports whether at least one member could run on GPUs of the group.
 func (g *Gang) MayUse(group int) bool {
 	for i := range g.MemberSets {
-		if may := g.MemberSets[i].Eligible; may == nil || may[group] {
+		may := g.MemberSets[i].Eligible
+		if may == nil || may[group] {
 			return true
 		}
 	}
@@ -205,7 +206,8 @@ func candidates(c *Cluster, g Gang) Candidates {
 	}
 	for w, word := range c.unhealthy {
 		for ; word != 0; word &= word - 1 {
-			if gi := 64*w + bits.TrailingZeros64(word); g.MayUse(gi) {
+			gi := 64*w + bits.TrailingZeros64(word)
+			if g.MayUse(gi) {
 				n.add(c.gpus[c.groups[gi].first:][:c.groups[gi].n])
 			}
 		}
@@ -218,7 +220,8 @@ func candidates(c *Cluster, g Gang) Candidates {
 // under the reason that operators must fix first.
 func (n *Candidates) add(gpus []gpuState) {
 	for i := range gpus {
-		switch u := &gpus[i]; {
+		u := &gpus[i]
+		switch {
 		case u.Unhealthy:
 			n.Unhealthy++
 		case u.Quarantined:
@@ -281,11 +284,13 @@ func whyNot(c *Cluster, g Gang, p Policy, n Candidates) (impossible bool, why re
 		why.Kind = reason.TooFew
 		return true, why
 	}
-	if large := tooLarge(c, g); !large.IsZero() {
+	large := tooLarge(c, g)
+	if !large.IsZero() {
 		if g.StaysApart() && tooLarge(c, g.together()).IsZero() {
 			large = large.Over(reason.Reason{Kind: reason.MembersApart})
 		}
-		if limit := g.limitOf(large.Group); !limit.IsZero() && tooLarge(c, g.unlimited()).IsZero() {
+		limit := g.limitOf(large.Group)
+		if !limit.IsZero() && tooLarge(c, g.unlimited()).IsZero() {
 			large = large.Over(limit)
 		}
 		return true, large
@@ -310,10 +315,12 @@ func whyNot(c *Cluster, g Gang, p Policy, n Candidates) (impossible bool, why re
 // GPUs do not accept each other. If the cause is another, Unusable returns the zero reason.
 func Unusable(c *Cluster, g Gang) reason.Reason {
 	demand := g.GPUs()
-	if most := mostOfOneModel(c, g); most < demand {
+	most := mostOfOneModel(c, g)
+	if most < demand {
 		return reason.Reason{Kind: reason.SeveralModels, Free: most}
 	}
-	if limit := limited(c, g); !limit.IsZero() {
+	limit := limited(c, g)
+	if !limit.IsZero() {
 		return limit
 	}
 	switch {
@@ -383,7 +390,8 @@ func mostOfOneModel(c *Cluster, g Gang) int {
 // tooLarge returns why the gang would not fit into the cluster even if all GPUs were free and
 // healthy. If the gang would fit, tooLarge returns the zero reason.
 func tooLarge(c *Cluster, g Gang) reason.Reason {
-	if wide := tooWide(c, g); !wide.IsZero() {
+	wide := tooWide(c, g)
+	if !wide.IsZero() {
 		return wide
 	}
 	return tooFar(c, g)
@@ -439,7 +447,8 @@ func tooFar(c *Cluster, g Gang) reason.Reason {
 		return reason.Reason{}
 	}
 	for _, set := range g.MemberSets {
-		if most := c.mostWithin(g, set); most < set.Members {
+		most := c.mostWithin(g, set)
+		if most < set.Members {
 			rackless := g.MaxTier == TierRack && !slices.ContainsFunc(c.nodes, func(n nodeState) bool { return n.Rack != "" })
 			return reason.Reason{Kind: reason.TooFar, Group: set.Name, Members: set.Members, Each: set.GPUs, Room: most, Tier: g.MaxTier.String(), Rackless: rackless}
 		}
@@ -454,7 +463,8 @@ func (c *Cluster) mostWithin(g Gang, set MemberSet) (most int) {
 		if t != g.MaxTier && !slices.Contains(c.locality.Tiers(), t) {
 			continue
 		}
-		if most = max(most, c.roomAt(g, set, t, func(_, gpus int) int { return gpus })); most >= set.Members {
+		most = max(most, c.roomAt(g, set, t, func(_, gpus int) int { return gpus }))
+		if most >= set.Members {
 			return most
 		}
 	}
@@ -479,7 +489,8 @@ func (c *Cluster) roomAt(g Gang, set MemberSet, t Tier, counted func(group, gpus
 		}
 		for at, gpus := range c.places(gi, t) {
 			room[at] += set.in(c.mostOf(int32(gi), &g, counted(gi, gpus)))
-			if most = max(most, room[at]); most >= set.Members {
+			most = max(most, room[at])
+			if most >= set.Members {
 				return most
 			}
 		}
@@ -499,7 +510,8 @@ func (c *Cluster) places(group int, t Tier) iter.Seq2[place, int] {
 	case TierIsland, TierNUMA:
 		in := map[place]int{}
 		for i := gs.first; i < gs.first+gs.n; i++ {
-			if sub := subdomainOf(c.gpus[i].GPU, t); sub != 0 {
+			sub := subdomainOf(c.gpus[i].GPU, t)
+			if sub != 0 {
 				in[place{gs.model, int32(group), int32(sub)}]++
 			}
 		}

@@ -75,7 +75,8 @@ func (g Gang) Validate() error {
 		if s.Members < 0 || s.GPUs < 0 {
 			return fmt.Errorf("group %q asks for %d members of %d GPUs: neither may be negative", s.Name, s.Members, s.GPUs)
 		}
-		if n := s.Need; n.CPU < 0 || n.MemoryMB < 0 || n.DiskMB < 0 {
+		n := s.Need
+		if n.CPU < 0 || n.MemoryMB < 0 || n.DiskMB < 0 {
 			return fmt.Errorf("group %q asks for CPU %d, memory %d MB, disk %d MB: none may be negative", s.Name, n.CPU, n.MemoryMB, n.DiskMB)
 		}
 	}

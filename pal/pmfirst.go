@@ -314,10 +314,12 @@ func (s *search) cutoffScore(perCount []int, need *int) int {
 	most := len(perCount) - 1
 	for score := max(0, s.n-most); ; score++ {
 		n := 0
-		if c := s.n - score; c >= 0 && c <= most {
+		c := s.n - score
+		if c >= 0 && c <= most {
 			n += perCount[c]
 		}
-		if c := s.n + score; score > 0 && c <= most {
+		c = s.n + score
+		if score > 0 && c <= most {
 			n += perCount[c]
 		}
 		if n >= *need {

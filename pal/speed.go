@@ -52,7 +52,8 @@ func ParseSpeeds(s string) (map[string]float64, error) {
 		case err != nil || !(speed > 0) || math.IsInf(speed, 0) || speed < 1e-6 || speed > 1e6:
 			return nil, fmt.Errorf("%s is not a valid speed of %s: speeds are numbers from 0.000001 to 1000000, such as 0.2", strings.TrimSpace(value), model)
 		}
-		if _, twice := said[model]; twice {
+		_, twice := said[model]
+		if twice {
 			return nil, fmt.Errorf("%s is listed twice", model)
 		}
 		said[model] = speed

@@ -119,7 +119,8 @@ func newAreas(s *search, set int) *areas {
 	}
 	known := map[uint64]int{}
 	for g := range a.of {
-		if a.of[g] = -1; !s.eligible(set, int32(g)) {
+		a.of[g] = -1
+		if !s.eligible(set, int32(g)) {
 			continue
 		}
 		var key uint64
@@ -194,7 +195,8 @@ func (a *areas) next(s *search, set MemberSet) (placedPart, bool) {
 		}
 		part.MemberSets = []MemberSet{set}
 		in := newSearch(s.c, part, s.p, s.model)
-		if members := in.placeBeside(); members != nil {
+		members := in.placeBeside()
+		if members != nil {
 			a.add(s.c, members)
 			return placedPart{part, in.predict(members)}, true
 		}
@@ -218,7 +220,8 @@ func (a *areas) add(c *Cluster, members []Member) {
 	for _, m := range members {
 		a.onNode[c.groups[m.Group].node]++
 		for i := range a.spreads {
-			if v := a.spreads[i].Values[m.Group]; v >= 0 {
+			v := a.spreads[i].Values[m.Group]
+			if v >= 0 {
 				a.used[i][v]++
 			}
 		}

@@ -48,7 +48,8 @@ func (p *Placer) Control(ctx context.Context, k cluster.JobKey, change func(*gan
 	if err != nil && !store.Unreadable(err) {
 		return Controlled{}, err
 	}
-	if picture := p.Picture(); err != nil && picture != nil {
+	picture := p.Picture()
+	if err != nil && picture != nil {
 		is.Of = storedControls(picture.Model().Controls)[k.Namespace]
 	}
 	gone := p.gone(ctx, is.Of)
@@ -133,7 +134,8 @@ func ordersForbid(ctx context.Context, p *Placer, a addition, known uint64) stri
 // readControls reads the controls if they may have changed, and reports whether the placer may make
 // decisions. The placer may make decisions if it knows the controls or controlsWithin has passed.
 func (p *Placer) readControls(ctx context.Context, now time.Time) bool {
-	if ordered := p.ordered.Load(); ordered != p.orderedRead {
+	ordered := p.ordered.Load()
+	if ordered != p.orderedRead {
 		p.orderedRead = ordered
 		if !p.controlsOld && p.m.Controls != nil {
 			p.controlsSince = now
@@ -164,7 +166,8 @@ func (p *Placer) readControls(ctx context.Context, now time.Time) bool {
 		p.m.Controls[model.KeyOf(id)] = c
 	}
 	for _, t := range p.m.Sorted() {
-		if c := p.m.Controls[t.Key]; c != t.Control {
+		c := p.m.Controls[t.Key]
+		if c != t.Control {
 			t.Controlled(c)
 			t.Idle = false
 		}

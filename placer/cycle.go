@@ -67,7 +67,8 @@ func (p *Placer) cycleWithin(ctx context.Context) error {
 	if err := p.catchUp(ctx); err != nil {
 		return err
 	}
-	if ordered := p.ordered.Load() != p.orderedRead; p.clock.now().Sub(began) > oldNews && (p.applyAll() > 0 || ordered) {
+	ordered := p.ordered.Load() != p.orderedRead
+	if p.clock.now().Sub(began) > oldNews && (p.applyAll() > 0 || ordered) {
 		p.tick()
 		told = p.readOrders(ctx)
 		if err := p.catchUp(ctx); err != nil {
@@ -203,7 +204,8 @@ func (p *Placer) drop(k cluster.JobKey) {
 	if t.Queued {
 		p.m.Queue.Removed(gang.QueueTime(p.m.Time), k.String())
 	}
-	if s := t.State(p.m); s != palapi.Ended && p.hooks.Events != nil {
+	s := t.State(p.m)
+	if s != palapi.Ended && p.hooks.Events != nil {
 		p.emit(k, palapi.EventFinished, "was purged; it was "+string(s))
 	}
 	p.unsaved.forget(k)
@@ -278,7 +280,8 @@ func (p *journal) profileDue(now time.Time) *dueWrite {
 // syncQueue also tells the queue on which GPUs each gang runs, according to the view.
 func (p *Placer) syncQueue(ctx context.Context) {
 	for _, k := range p.m.View.TakeShifted() {
-		if t := p.m.Jobs[k]; t != nil {
+		t := p.m.Jobs[k]
+		if t != nil {
 			t.Idle = false // the queue must learn where the gang runs
 		}
 	}

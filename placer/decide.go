@@ -159,7 +159,8 @@ func (p *Placer) commit(ctx context.Context, s *start) (err error) {
 		return err
 	}
 	moves := s.Record.Note == gang.NoteMoved || s.Record.Note == gang.NoteResized
-	if why := p.forbids(ctx, addition{s.t.Key, model.GPUIDs(p.m.View, s.Placement.GPUs()), moves, true}); why != "" {
+	why := p.forbids(ctx, addition{s.t.Key, model.GPUIDs(p.m.View, s.Placement.GPUs()), moves, true})
+	if why != "" {
 		s.forbidden = true
 		return fmt.Errorf("placing job %q: %s", s.t.Key.ID, why)
 	}
@@ -215,7 +216,8 @@ type addition struct {
 func (p *Placer) forbids(ctx context.Context, a addition) string {
 	for {
 		known := p.ordered.Load()
-		if why := ordersForbid(ctx, p, a, known); why != "" {
+		why := ordersForbid(ctx, p, a, known)
+		if why != "" {
 			return why
 		}
 		if why, ok := eventsForbid(p, a, known); ok {
@@ -351,7 +353,8 @@ func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 		if errors.Is(s.err, nomad.ErrUnknownOutcome) {
 			p.m.NoteUnanswered(s.Job, t.Job, &s.Start)
 		}
-		if refused := (*gang.DryRunRefusal)(nil); errors.As(s.err, &refused) {
+		refused := (*gang.DryRunRefusal)(nil)
+		if errors.As(s.err, &refused) {
 			t.NoteUnfit(refused.Unfit, now)
 		}
 		p.step(ctx, t, failureOf(t, gang.Commit{Start: s.Start}, s.err))
@@ -392,7 +395,8 @@ func (p *Placer) arrived(now time.Time) []*start {
 		}
 		s := p.prepare(t, pal.Found{Placement: *to}, now)
 		t.Target = nil
-		if s.Record.Note = gang.NoteMoved; a.why == gang.Resized {
+		s.Record.Note = gang.NoteMoved
+		if a.why == gang.Resized {
 			s.Record.Note = gang.NoteResized
 		}
 		p.m.View.Take(t.Request.Gang, *to)

@@ -34,7 +34,8 @@ func (p *Placer) step(ctx context.Context, t *model.Tracked, e gang.Event) {
 		p.changed = p.changed || len(todo) > 0 || !t.Trouble().Same(trouble) || t.State(p.m) != was
 		e = nil
 		for _, effect := range todo {
-			if e = p.carryOut(ctx, t, effect); e != nil && !gang.AwaitsAnswer(effect) {
+			e = p.carryOut(ctx, t, effect)
+			if e != nil && !gang.AwaitsAnswer(effect) {
 				panic("a gang's effect that needs no answer has an answer")
 			}
 		}
@@ -74,7 +75,8 @@ func (p *core) note(t *model.Tracked, e gang.Effect, err error) {
 	switch e := e.(type) {
 	case gang.Register:
 		p.hooks.Meter.Registrations.WithLabelValues(string(e.Why), outcome(err)).Inc()
-		if why, _ := t.Stopping(); e.Why == gang.ToStop && err == nil {
+		why, _ := t.Stopping()
+		if e.Why == gang.ToStop && err == nil {
 			p.hooks.Meter.Stops.WithLabelValues(string(why)).Inc()
 		}
 		p.audit(t.Key, "registered", err, "purpose", e.Why, "over", *t.Job.JobModifyIndex)
@@ -207,7 +209,8 @@ func (p *Placer) carryOutHere(t *model.Tracked, e gang.Effect) {
 // notePlaced counts a gang that was placed, and adds the event.
 func (p *core) notePlaced(t *model.Tracked, r gang.Record) {
 	slowdown := 0.0
-	if c := r.Decision.Chosen; c != nil {
+	c := r.Decision.Chosen
+	if c != nil {
 		slowdown = c.Cost
 	}
 	p.hooks.Meter.Placed(t.Key.Namespace, string(t.Request.Gang.Class), r.Waited, slowdown)
@@ -295,7 +298,8 @@ func newEvaluationLimit() *rate.Limiter {
 // queries that it allows.
 func (p *Placer) mayQueryEvaluation(t *model.Tracked, now time.Time) bool {
 	q := &t.EvaluationQueries
-	if index := *t.Job.JobModifyIndex; q.Index != index {
+	index := *t.Job.JobModifyIndex
+	if q.Index != index {
 		*q = model.EvaluationQueries{Index: index}
 	}
 	if q.Count > 0 && now.Sub(q.Last) < min(time.Second<<min(q.Count-1, 10), slowestEvaluationQuery) {

@@ -109,7 +109,8 @@ func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 // stopText describes why a gang is being stopped, and what will happen next.
 func stopText(t *model.Tracked) string {
 	text := "its members are stopped: " + t.WhyStopped().String()
-	switch why, _ := t.Stopping(); {
+	why, _ := t.Stopping()
+	switch {
 	case why == "": // an earlier placer stopped it
 		return "its members are stopped"
 	case why == gang.Preempted || why == gang.Moved:
@@ -124,7 +125,8 @@ func stopText(t *model.Tracked) string {
 // saw the change itself, or if the time is unknown.
 func (p *core) foundSince(t *model.Tracked, was palapi.State, e gang.Event) time.Time {
 	_, read := e.(gang.RecordRead)
-	switch f := p.m.World().LastFailure(t.Job); {
+	f := p.m.World().LastFailure(t.Job)
+	switch {
 	case was != "" && !read || t.Job.SubmitTime == nil:
 		return time.Time{}
 	case f != nil:
@@ -162,7 +164,8 @@ func (p *core) noteState(t *model.Tracked, was palapi.State, heard gang.Event) {
 		p.hooks.Events.Add(palapi.Event{At: p.m.Time.UTC(), Kind: palapi.EventStopped, Namespace: t.Key.Namespace, Job: t.Key.ID, ForJob: forJob, Text: stopText(t)})
 	case palapi.Lost:
 		text := "ended before its members had finished"
-		if f := p.m.World().LastFailure(t.Job); f == nil || f.Reason == failure.BeingStopped {
+		f := p.m.World().LastFailure(t.Job)
+		if f == nil || f.Reason == failure.BeingStopped {
 			text = "its members were stopped (node drain?); the gang starts again and keeps its place"
 		}
 		p.emitFound(t.Key, palapi.EventLostMembers, text, found)

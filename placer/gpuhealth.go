@@ -39,12 +39,14 @@ func (p *Placer) noteHealth() {
 		p.hooks.Events.Add(palapi.Event{At: p.m.Time.UTC(), Kind: kind, Node: nodes[id], GPUs: []string{id}, GPU: nameOfGPU(v, id), Text: oneLine("on node " + nodes[id] + " " + text)})
 	}
 	for _, id := range slices.Sorted(maps.Keys(p.health.unhealthy)) {
-		if _, known := was.unhealthy[id]; !known && nodes[id] != "" {
+		_, known := was.unhealthy[id]
+		if !known && nodes[id] != "" {
 			emit(id, palapi.EventUnhealthy, "is unhealthy: "+p.health.unhealthy[id])
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(was.unhealthy)) {
-		if _, still := p.health.unhealthy[id]; !still && nodes[id] != "" {
+		_, still := p.health.unhealthy[id]
+		if !still && nodes[id] != "" {
 			emit(id, palapi.EventHealthy, "is healthy again")
 		}
 	}

@@ -25,7 +25,8 @@ import (
 func (p *Placer) recoverFromPanic(panicked any, now time.Time) error {
 	stack := string(debug.Stack())
 	k, ok := p.m.JobAtFault()
-	if c, in := panicked.(*callPanic); in {
+	c, in := panicked.(*callPanic)
+	if in {
 		panicked, stack = c.value, c.stack
 		k, ok = c.job, c.job != cluster.JobKey{}
 	}

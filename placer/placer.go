@@ -211,7 +211,8 @@ func (p *Placer) Run(ctx context.Context) error {
 // without the job that caused the panic.
 func (p *Placer) safely(ctx context.Context) (err error) {
 	defer func() {
-		if r := recover(); r != nil {
+		r := recover()
+		if r != nil {
 			err = p.recoverFromPanic(r, p.tick())
 			p.m.State, p.pinsUntil = nil, time.Time{}
 		}
@@ -415,7 +416,8 @@ const leastSleep = 10 * time.Millisecond
 // recorded. ok is false if nothing will become due.
 func (p *Placer) sleep(now time.Time) (d time.Duration, ok bool) {
 	at, ok := p.m.Queue.Wake(gang.QueueTime(p.lastCycle)) // the first time after the last cycle, which may be in the past
-	if records, some := p.decisionsDueAt(); some && (!ok || gang.QueueTime(records) < at) {
+	records, some := p.decisionsDueAt()
+	if some && (!ok || gang.QueueTime(records) < at) {
 		at, ok = gang.QueueTime(records), true
 	}
 	return max(leastSleep, at-gang.QueueTime(now)), ok

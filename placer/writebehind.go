@@ -86,7 +86,8 @@ func (p *journal) takeWrites() {
 	l := p.lot
 	p.lot = nil
 	for i, e := range l.entries {
-		if _, troubled := p.backoffs[e.what]; troubled || l.errs[i] != nil {
+		_, troubled := p.backoffs[e.what]
+		if troubled || l.errs[i] != nil {
 			p.unwarned = true
 		}
 		e.then(l.errs[i])

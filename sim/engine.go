@@ -167,7 +167,8 @@ func (e *engine) add(j trace.Job) error {
 	if j.GPUs > e.Cluster.NumGPUs() {
 		return fmt.Errorf("job %q needs %d GPUs, but the cluster has %d", j.ID, j.GPUs, e.Cluster.NumGPUs())
 	}
-	if _, dup := e.index[j.ID]; dup {
+	_, dup := e.index[j.ID]
+	if dup {
 		return fmt.Errorf("job %q is listed twice", j.ID)
 	}
 	e.index[j.ID] = len(e.jobs)
@@ -181,14 +182,16 @@ func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Se
 func (e *engine) nextTime() (time.Duration, bool) {
 	at, ok := e.events.nextAt()
 	if e.next < len(e.jobs) {
-		if t := seconds(e.Jobs[e.next].SubmitS); !ok || t < at {
+		t := seconds(e.Jobs[e.next].SubmitS)
+		if !ok || t < at {
 			at, ok = t, true
 		}
 	}
 	if e.wakeAt > e.now && (!ok || e.wakeAt < at) {
 		at, ok = e.wakeAt, true
 	}
-	if r := seconds(e.RoundS); r > 0 {
+	r := seconds(e.RoundS)
+	if r > 0 {
 		at = (at + r - 1) / r * r
 	}
 	return at, ok
@@ -207,7 +210,8 @@ func (e *engine) advance(at time.Duration) {
 		case ev.gpu >= 0:
 			e.fault(ev)
 		case e.jobs[ev.job].running && e.jobs[ev.job].event == ev.seq:
-			switch j := &e.jobs[ev.job]; {
+			j := &e.jobs[ev.job]
+			switch {
 			case j.stopping:
 				e.preempted(ev.job)
 			case !j.done && e.EndS > 0:

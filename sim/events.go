@@ -144,7 +144,8 @@ func (e *engine) onlyFailures() bool {
 		return false
 	}
 	for i := range e.jobs {
-		if j := &e.jobs[i]; j.running && e.kept((e.now-j.since).Seconds()) > 0 {
+		j := &e.jobs[i]
+		if j.running && e.kept((e.now-j.since).Seconds()) > 0 {
 			e.faults.inVain = 0
 			return false
 		}

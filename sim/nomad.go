@@ -83,7 +83,8 @@ func (n Nomad) Run() (Outcome, error) {
 	for e.finished < len(e.jobs) && e.err == nil {
 		at, ok := e.events.nextAt()
 		if next < len(e.jobs) {
-			if t := seconds(n.Jobs[next].SubmitS); !ok || t <= at {
+			t := seconds(n.Jobs[next].SubmitS)
+			if !ok || t <= at {
 				e.step(t)
 				e.use.wait(1)
 				e.evaluate(next)
@@ -203,7 +204,8 @@ func (e *nomadEngine) anyHas(gpus int) bool {
 // e.blocked, which reuses the slice.
 func (e *nomadEngine) unblock(again int) {
 	waiting := e.blocked
-	if i := slices.Index(waiting, again); i >= 0 {
+	i := slices.Index(waiting, again)
+	if i >= 0 {
 		waiting = append(slices.Delete(waiting, i, i+1), again)
 	}
 	e.blocked = waiting[:0]
@@ -271,7 +273,8 @@ func (e *nomadEngine) bestNode(j *nomadJob, set int, nodes *nodeOrder) int {
 	for n := len(nodes.order); n > 0 && len(looked) < nomadCandidates; n-- {
 		g := nodes.order[nodes.offset%len(nodes.order)]
 		nodes.offset++
-		if _, gpus := e.Cluster.GroupGPUs(g); e.used[g]+want > gpus {
+		_, gpus := e.Cluster.GroupGPUs(g)
+		if e.used[g]+want > gpus {
 			continue
 		}
 		if len(skipped) < nomadSkips && e.score(j, set, g) <= 0 {
@@ -285,7 +288,8 @@ func (e *nomadEngine) bestNode(j *nomadJob, set int, nodes *nodeOrder) int {
 	}
 	best, bestScore := -1, math.Inf(-1)
 	for _, g := range looked {
-		if s := e.score(j, set, g); s > bestScore {
+		s := e.score(j, set, g)
+		if s > bestScore {
 			best, bestScore = g, s
 		}
 	}

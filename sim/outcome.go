@@ -77,7 +77,8 @@ func (u *usage) add(from, to time.Duration) {
 func (e *engine) outcome() Outcome {
 	o := Outcome{Samples: e.use.samples, Failures: e.faults.failures}
 	for i := range e.jobs { // untracked jobs that are still running
-		if j := &e.jobs[i]; j.running && !j.done {
+		j := &e.jobs[i]
+		if j.running && !j.done {
 			e.use.work(e.Jobs[i].GPUs, j.left-j.leftAfter(max(0, (e.now-j.since).Seconds())))
 		}
 	}

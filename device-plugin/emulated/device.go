@@ -61,10 +61,12 @@ func device(id string, f fields, index int) (d gpu.Device, why string) {
 	if d.MIG.Profile != "" && !strings.Contains(d.Model, " MIG ") {
 		d.Model += " MIG " + d.MIG.Profile // as NVML names MIG instances
 	}
-	if d.Measured.Times, why = byClass("times", f.Times); why != "" {
+	d.Measured.Times, why = byClass("times", f.Times)
+	if why != "" {
 		return d, why
 	}
-	if d.Measured.Rates, why = byClass("rates", f.Rates); why != "" {
+	d.Measured.Rates, why = byClass("rates", f.Rates)
+	if why != "" {
 		return d, why
 	}
 	if d.Model == "" {

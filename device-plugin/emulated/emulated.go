@@ -156,7 +156,8 @@ func (b *Backend) Sample(ids []string) map[string]gpu.Sample {
 			break
 		}
 		f, ok := inv.samples[id]
-		switch fault := or(f.Fault, ""); {
+		fault := or(f.Fault, "")
+		switch {
 		case !ok || inv.hang:
 		case fault == faultLost || fault == faultHang:
 			out[id] = gpu.Sample{NoSampleReason: fault}

@@ -118,7 +118,8 @@ func decode(body hcl.Body) (*inventory, hcl.Diagnostics) {
 		return nil, diags
 	}
 	defaults := content.Blocks.OfType("defaults")
-	if diags := decodeAll(defaults, &fields{}); diags.HasErrors() { // also if there is no GPU
+	diags = decodeAll(defaults, &fields{})
+	if diags.HasErrors() { // also if there is no GPU
 		return nil, diags
 	}
 	inv := &inventory{
@@ -135,7 +136,8 @@ func decode(body hcl.Body) (*inventory, hcl.Diagnostics) {
 		}
 	}
 	for _, block := range content.Blocks.OfType("gpu") {
-		if diags := inv.add(block, defaults); diags.HasErrors() {
+		diags := inv.add(block, defaults)
+		if diags.HasErrors() {
 			return nil, diags
 		}
 	}
@@ -146,7 +148,8 @@ func decode(body hcl.Body) (*inventory, hcl.Diagnostics) {
 // decodeAll decodes the blocks into f, one after the other.
 func decodeAll(blocks hcl.Blocks, f *fields) hcl.Diagnostics {
 	for _, block := range blocks {
-		if diags := gohcl.DecodeBody(block.Body, nil, f); diags.HasErrors() {
+		diags := gohcl.DecodeBody(block.Body, nil, f)
+		if diags.HasErrors() {
 			return diags
 		}
 	}
@@ -159,13 +162,15 @@ func decodeAll(blocks hcl.Blocks, f *fields) hcl.Diagnostics {
 func (inv *inventory) add(block *hcl.Block, defaults hcl.Blocks) hcl.Diagnostics {
 	id, at := block.Labels[0], &block.DefRange
 	var f fields
-	if diags := decodeAll(append(slices.Clone(defaults), block), &f); diags.HasErrors() {
+	diags := decodeAll(append(slices.Clone(defaults), block), &f)
+	if diags.HasErrors() {
 		return diags
 	}
 	if id == "" {
 		return problem(at, "gpu", "the label is empty, but must be the GPU's UUID")
 	}
-	if _, dup := inv.samples[id]; dup {
+	_, dup := inv.samples[id]
+	if dup {
 		return problem(at, "gpu", fmt.Sprintf("GPU %q is listed twice", id))
 	}
 	d, why := device(id, f, len(inv.devices.Devices))

@@ -155,7 +155,8 @@ func WeightOf(function string) Weight {
 // separated by |, it returns the name of the first.
 func BaseName(symbol string) string {
 	name, _, _ := strings.Cut(symbol, "|")
-	if i := strings.LastIndex(name, "_v"); i > 0 {
+	i := strings.LastIndex(name, "_v")
+	if i > 0 {
 		return name[:i]
 	}
 	return name

@@ -221,7 +221,8 @@ func (r Runner) refuseBusy(ctx context.Context, all []gpu.Device, targets []Targ
 	}
 	uses := r.InUse(all, ids)
 	for _, id := range ids {
-		if why := cmp.Or(held[id], uses[id]); why != "" {
+		why := cmp.Or(held[id], uses[id])
+		if why != "" {
 			busy = append(busy, id+" ("+why+")")
 		}
 	}

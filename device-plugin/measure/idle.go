@@ -43,7 +43,8 @@ func (r Runner) uses(all []gpu.Device, ids []string) map[string]use {
 	out := make(map[string]use, len(ids))
 	for _, id := range ids {
 		out[id] = busyBy(samples[id], system[id])
-		switch found, known := pids[id]; {
+		found, known := pids[id]
+		switch {
 		case len(found) > 0:
 			out[id] = use{by: describeProcess(r.procDir(), found[0])}
 		case r.Processes != nil && !known:
@@ -137,7 +138,8 @@ func environment(proc string, pid int) map[string]string {
 	data, _ := os.ReadFile(filepath.Join(proc, strconv.Itoa(pid), "environ")) // the process may have ended
 	env := map[string]string{}
 	for v := range bytes.SplitSeq(data, []byte{0}) {
-		switch key, value, _ := bytes.Cut(v, []byte("=")); string(key) {
+		key, value, _ := bytes.Cut(v, []byte("="))
+		switch string(key) {
 		case attr.EnvReservation, attr.EnvMeasure:
 			env[string(key)] = string(value)
 		}

@@ -27,10 +27,12 @@ func (s *session) finish(r *childReady, ws []Repetition, rs []reading) {
 	if r.Work > 0 {
 		a.Rate, a.Unit = r.Work/(a.Ms/1e3), r.Unit
 		clock := 0.0 // unknown
-		if mean := Mean(ws, func(w Repetition) *float64 { return w.ClockMHz }); mean != nil {
+		mean := Mean(ws, func(w Repetition) *float64 { return w.ClockMHz })
+		if mean != nil {
 			clock = *mean
 		}
-		if problem := a.judge(r, clock, slowBelow(r, a.LimitedBy)); problem != "" {
+		problem := a.judge(r, clock, slowBelow(r, a.LimitedBy))
+		if problem != "" {
 			s.warn("class %s: %s", r.Class, problem)
 			if !a.Slow {
 				return // implausible, so not published

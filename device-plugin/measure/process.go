@@ -50,7 +50,8 @@ type process struct {
 // the environment of Nomad's client can contain tokens and keys.
 func childEnv(library string, extra ...string) []string {
 	env := append([]string{"CUDA_DEVICE_ORDER=PCI_BUS_ID", "CUDA_CACHE_DISABLE=1", mpsOff}, extra...)
-	if path := gpu.LibraryPath(library); path != "" {
+	path := gpu.LibraryPath(library)
+	if path != "" {
 		env = append(env, libraryPath+"="+path)
 	}
 	return env

@@ -130,7 +130,8 @@ type condition struct {
 
 // due returns the reason why a GPU's next session cannot begin now; "" if it can begin.
 func (s Schedule) due(now time.Time, r record, id identity, c condition) (wait string) {
-	if wait := s.wanted(now, r, id, c); wait != "" {
+	wait = s.wanted(now, r, id, c)
+	if wait != "" {
 		return wait
 	}
 	switch {
@@ -247,7 +248,8 @@ const farFrom = 0.01
 // far reports whether a class's time is far from the previous time.
 func far(before, now map[pal.AppClass]float64) bool {
 	for class, ms := range now {
-		if b := before[class]; b > 0 && math.Abs(ms/b-1) >= farFrom {
+		b := before[class]
+		if b > 0 && math.Abs(ms/b-1) >= farFrom {
 			return true
 		}
 	}

@@ -156,7 +156,8 @@ func (s *Scheduler) Reserve(ids []string, parts map[string]bool) (ticket string,
 		}
 		delete(s.idleSince, id)
 		delete(s.inUse, id)
-		if r := s.running[id]; r != nil {
+		r := s.running[id]
+		if r != nil {
 			r.end(time.Now())
 			r.cancel()
 			ending = append(ending, r)
@@ -296,7 +297,8 @@ func (s *Scheduler) prove(ctx context.Context, now time.Time, ts []Target) (free
 		return free
 	}
 	for _, t := range ts {
-		if id := t.Device.ID; held[id] == "" && slices.Contains(ids, id) {
+		id := t.Device.ID
+		if held[id] == "" && slices.Contains(ids, id) {
 			free = append(free, t)
 		}
 	}
@@ -568,7 +570,8 @@ func (s *Scheduler) yield(now time.Time, intruders map[string]string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, by := range intruders {
-		if r := s.running[id]; r != nil && r.ending.IsZero() {
+		r := s.running[id]
+		if r != nil && r.ending.IsZero() {
 			s.log.Info("the measurement was stopped, because the GPU is in use", "gpu", id, "by", by)
 			r.end(now)
 			r.cancel()

@@ -258,10 +258,12 @@ func (s *session) key() string {
 	if s.result.PowerW > 0 {
 		power = fmt.Sprintf("%dW", s.result.PowerW)
 	}
-	if e := s.result.ECC; e != nil {
+	e := s.result.ECC
+	if e != nil {
 		ecc = map[bool]string{true: "ecc", false: "noecc"}[*e]
 	}
-	if branch, _, _ := strings.Cut(s.result.Driver, "."); branch != "" {
+	branch, _, _ := strings.Cut(s.result.Driver, ".")
+	if branch != "" {
 		driver = "r" + branch
 	}
 	return strings.Join([]string{kernel, power, ecc, driver, hex.EncodeToString(sum[:2])}, "/")
@@ -350,7 +352,8 @@ func (s *session) class(ctx context.Context, c pal.AppClass, share time.Duration
 		now := time.Now()
 		took := time.Duration(cw.Ms * float64(cw.Units) * float64(time.Millisecond))
 		w.annotate(s.watch.between(now.Add(-took), now))
-		if wrong := s.wrongSum(cw); wrong != "" {
+		wrong := s.wrongSum(cw)
+		if wrong != "" {
 			w.Dropped = wrong
 		}
 		ws = append(ws, w)

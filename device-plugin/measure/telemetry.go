@@ -128,7 +128,8 @@ func (w *Repetition) annotate(rs []reading) {
 func Mean[T any](all []T, of func(T) *float64) *float64 {
 	sum, n := 0.0, 0.0
 	for _, x := range all {
-		if v := of(x); v != nil {
+		v := of(x)
+		if v != nil {
 			sum, n = sum+*v, n+1
 		}
 	}

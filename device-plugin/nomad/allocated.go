@@ -121,7 +121,8 @@ func gpusOf(a *api.Allocation) (ids []string) {
 	over := a.ClientStatus == api.AllocClientStatusComplete || a.ClientStatus == api.AllocClientStatusFailed ||
 		a.ClientStatus == api.AllocClientStatusLost
 	for name, task := range a.AllocatedResources.Tasks {
-		if state := a.TaskStates[name]; over && (state == nil || state.State == "dead") {
+		state := a.TaskStates[name]
+		if over && (state == nil || state.State == "dead") {
 			continue
 		}
 		for _, d := range task.Devices {

@@ -41,7 +41,8 @@ func (b *Backend) readGPU(index int) found {
 	}
 	d.Place.Index = index
 	f.links = readLinks(r, dev)
-	if d.NVLink.Active = -1; f.links.known {
+	d.NVLink.Active = -1
+	if f.links.known {
 		d.NVLink.Active = f.links.active
 	}
 	d.Signals = b.signals(r, dev, uuid)
@@ -52,7 +53,8 @@ func (b *Backend) readGPU(index int) found {
 	}
 	f.signals = d.Signals
 	f.signals.Lost, f.signals.ResetRequired, f.signals.Failed = r.lost, r.reset, r.failed
-	if f.fatal = r.fatal; r.lost || r.reset {
+	f.fatal = r.fatal
+	if r.lost || r.reset {
 		f.warnings = append(f.warnings, fmt.Sprintf("%s: %s", what, r.fatal))
 	}
 	return f.withSignals(f.signals)
@@ -140,7 +142,8 @@ func (b *Backend) platform(r *reader, dev nvml.Device, d *gpu.Device) {
 		d.Chip.ComputeMajor, d.Chip.ComputeMinor = c.major, c.minor
 	}
 	if pci, ok := value(r, "nvmlDeviceGetPciInfo_v3|nvmlDeviceGetPciInfo_v2|nvmlDeviceGetPciInfo", dev.GetPciInfo); ok {
-		if d.Place.BusID = busID(pci); d.Place.BusID == hostBridge { // the GPU is on no bus
+		d.Place.BusID = busID(pci)
+		if d.Place.BusID == hostBridge { // the GPU is on no bus
 			d.Place.BusID = ""
 		}
 		d.Place.NUMANode = b.numaNode(d.Place.BusID)
@@ -158,7 +161,8 @@ func (b *Backend) platform(r *reader, dev nvml.Device, d *gpu.Device) {
 
 // sizes reads the values with a unit, such as memory and power.
 func (b *Backend) sizes(r *reader, dev nvml.Device, d *gpu.Device) {
-	if m, ret := answer(r, "nvmlDeviceGetMemoryInfo", dev.GetMemoryInfo); sharesMemory(m, ret) {
+	m, ret := answer(r, "nvmlDeviceGetMemoryInfo", dev.GetMemoryInfo)
+	if sharesMemory(m, ret) {
 		d.MemoryMiB, _ = b.systemMemoryMiB()
 	} else if ret == nvml.SUCCESS {
 		d.MemoryMiB = mebibytes(m.Total)
@@ -176,7 +180,8 @@ func (b *Backend) sizes(r *reader, dev nvml.Device, d *gpu.Device) {
 	width, okWidth := value(r, "nvmlDeviceGetMaxPcieLinkWidth", dev.GetMaxPcieLinkWidth)
 	gen, okGen := value(r, "nvmlDeviceGetMaxPcieLinkGeneration", dev.GetMaxPcieLinkGeneration)
 	d.PCI.Generation, d.PCI.Width = gen, width
-	if lane := laneMBPerS(gen); okWidth && okGen && lane > 0 {
+	lane := laneMBPerS(gen)
+	if okWidth && okGen && lane > 0 {
 		d.PCI.BandwidthMBPerS = new(int64(width) * lane)
 	}
 }

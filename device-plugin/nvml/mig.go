@@ -53,7 +53,8 @@ func (b *Backend) migInstances(r *reader, dev nvml.Device, parent gpu.Device) (d
 	if mode.current != mode.pending {
 		d.warn("MIG mode is %s now, and will be %s after the next reset (nvidia-smi --gpu-reset -i %s)", onOff(mode.current), onOff(mode.pending), parent.ID)
 	}
-	if d.on = mode.current == nvml.DEVICE_MIG_ENABLE; !d.on {
+	d.on = mode.current == nvml.DEVICE_MIG_ENABLE
+	if !d.on {
 		return d
 	}
 	most, ret := answer(r, "nvmlDeviceGetMaxMigDeviceCount", dev.GetMaxMigDeviceCount)
@@ -117,7 +118,8 @@ func readMIG(r *reader, child, dev nvml.Device, parent gpu.Device) (migInstance,
 		return migInstance{}, gpu.Failure{Function: "nvmlDeviceGetName", Code: int(ret)}
 	}
 	d.Model = gpu.Printable(name)
-	if _, profile, ok := strings.Cut(d.Model, " MIG "); ok {
+	_, profile, ok := strings.Cut(d.Model, " MIG ")
+	if ok {
 		d.MIG.Profile = profile
 	}
 	d.MemoryMiB = nil

@@ -49,7 +49,8 @@ func fabricLimits(r *reader, dev nvml.Device) []string {
 		return []string{gpu.FabricFailed}
 	}
 	limits := healthLimits(f.health)
-	if wrong := fabricConfig(f.health); wrong != "" {
+	wrong := fabricConfig(f.health)
+	if wrong != "" {
 		limits = append(limits, wrong)
 	}
 	slices.Sort(limits)

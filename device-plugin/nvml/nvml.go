@@ -76,7 +76,8 @@ func Open(o Options) *Backend {
 	b.load(o.Library)
 	b.check = func() error {
 		// The driver may have been installed in another place since the last attempt.
-		if path := gpu.FindLibrary(o.root(), o.Library); path != b.path {
+		path := gpu.FindLibrary(o.root(), o.Library)
+		if path != b.path {
 			b.load(path)
 		}
 		return checkLibrary(b.path)
@@ -216,7 +217,8 @@ func onDisk(path string) (f libraryFile) {
 	sys := st.Sys().(*syscall.Stat_t)
 	f = libraryFile{device: uint64(sys.Dev), inode: sys.Ino, size: st.Size(), modified: st.ModTime()}
 	if real, err := filepath.EvalSymlinks(path); err == nil {
-		if _, version, _ := strings.Cut(filepath.Base(real), ".so."); strings.Contains(version, ".") {
+		_, version, _ := strings.Cut(filepath.Base(real), ".so.")
+		if strings.Contains(version, ".") {
 			f.version = version
 		}
 	}
@@ -229,7 +231,8 @@ func besides(maps, library string) string {
 	data, _ := os.ReadFile(maps) // without the file, no library is known
 	name, _, _ := strings.Cut(library, ".so")
 	for line := range strings.Lines(string(data)) {
-		if f := strings.Fields(line); len(f) > 5 && strings.HasPrefix(filepath.Base(f[5]), name+".so") {
+		f := strings.Fields(line)
+		if len(f) > 5 && strings.HasPrefix(filepath.Base(f[5]), name+".so") {
 			return filepath.Join(filepath.Dir(f[5]), library)
 		}
 	}

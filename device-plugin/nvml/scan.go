@@ -84,7 +84,8 @@ func (b *Backend) scan() (gpu.Inventory, error) {
 	list(&inv, fs)
 	if b.outdated() {
 		for i := range inv.Devices {
-			if d := &inv.Devices[i]; !d.Signals.Lost && d.Unusable == "" {
+			d := &inv.Devices[i]
+			if !d.Signals.Lost && d.Unusable == "" {
 				d.Unusable = gpu.LibraryReplaced
 			}
 		}
@@ -103,7 +104,8 @@ func (b *Backend) identified(inv *gpu.Inventory, reads []found) ([]found, error)
 			return nil, &gpu.Unavailable{What: "the NVIDIA driver went away", Err: f.err}
 		}
 		inv.Warnings = append(inv.Warnings, f.warnings...)
-		if unread := (*unreadable)(nil); errors.As(f.err, &unread) {
+		unread := (*unreadable)(nil)
+		if errors.As(f.err, &unread) {
 			if f.uuid == "" {
 				inv.Hidden = append(inv.Hidden, unread.Hidden)
 				continue
@@ -117,7 +119,8 @@ func (b *Backend) identified(inv *gpu.Inventory, reads []found) ([]found, error)
 			continue
 		}
 		// One GPU can be read twice, because the indexes change when another GPU falls off the bus.
-		if other := f.busID(); fs[j].err == nil && f.err == nil && (other == "" || other != fs[j].busID()) {
+		other := f.busID()
+		if fs[j].err == nil && f.err == nil && (other == "" || other != fs[j].busID()) {
 			fs[j] = fs[j].unusable(gpu.SameUUID)
 			inv.Warnings = append(inv.Warnings, fmt.Sprintf("the GPUs at %s and %s both have the UUID %s, so no job can use either GPU", fs[j].busID(), other, f.uuid))
 		}
@@ -271,7 +274,8 @@ func (b *Backend) settle(s *slot, f found) found {
 	if f.err == nil {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		if last, known := b.known[f.uuid]; known {
+		last, known := b.known[f.uuid]
+		if known {
 			f = f.completed(last)
 		} else if f.signals.Lost {
 			h := gpu.Hidden{Index: s.index, ID: f.uuid, Why: f.fatal.String(), Code: f.fatal.Code, Lost: true}
@@ -324,7 +328,8 @@ func (f found) withSignals(s gpu.Signals) found {
 		f.devices[i].Signals = s
 	}
 	for _, m := range f.division.instances { // failed questions of an instance concern only that instance
-		if i := slices.IndexFunc(f.devices, func(d gpu.Device) bool { return d.ID == m.device.ID }); i >= 0 && len(m.failed) > 0 {
+		i := slices.IndexFunc(f.devices, func(d gpu.Device) bool { return d.ID == m.device.ID })
+		if i >= 0 && len(m.failed) > 0 {
 			f.devices[i].Signals.Failed = slices.Concat(s.Failed, m.failed)
 		}
 	}

@@ -61,7 +61,8 @@ func (b *Backend) signals(r *reader, dev nvml.Device, uuid string) gpu.Signals {
 		_, _, _, failed, ret = dev.GetRemappedRows()
 		return failed, ret
 	})
-	if s.RemapFailed = remapFailed; !ok {
+	s.RemapFailed = remapFailed
+	if !ok {
 		s.RetiredPages, s.RetirementPending = retiredPages(r, dev)
 	}
 	if e, ok := value(r, "nvmlDeviceGetSramEccErrorStatus", dev.GetSramEccErrorStatus); ok {

@@ -50,7 +50,8 @@ func Main(m interface{ Run() int }) int {
 		return 1
 	}
 	code := m.Run()
-	if left := end(); left != "" {
+	left := end()
+	if left != "" {
 		fmt.Fprintf(os.Stderr, "the tests left processes behind, which were killed:\n%s", left)
 		code = max(code, 1)
 	}

@@ -24,7 +24,8 @@ func Name(name string, names []string) string {
 		lower[i] = strings.ToLower(n)
 		own[lower[i]] = n
 	}
-	if near := similar(name, lower); near != "" {
+	near := similar(name, lower)
+	if near != "" {
 		return own[near]
 	}
 	i := slices.IndexFunc(lower, func(n string) bool { return len(name) >= 3 && strings.Contains(n, name) })
@@ -40,7 +41,8 @@ func Misspells(text, name string) bool { return similar(text, []string{name}) !=
 // Question asks whether the most similar name was meant: ` (did you mean "train"?)`. Question
 // returns "" if no name is similar. It belongs at the end of a text that quotes the unknown name.
 func Question(name string, names []string) string {
-	if near := Name(name, names); near != "" {
+	near := Name(name, names)
+	if near != "" {
 		return fmt.Sprintf(" (did you mean %q?)", near)
 	}
 	return ""
@@ -65,7 +67,8 @@ func similar(name string, names []string) string {
 		shared = min(shared, begun(name, n))
 	}
 	own := len(name) - 1 - strings.LastIndexByte(name[:shared], '_') // a word that begins all names says nothing
-	if d := levenshtein.Distance(name, best, nil); d > max(1, own/3) || d >= own {
+	d := levenshtein.Distance(name, best, nil)
+	if d > max(1, own/3) || d >= own {
 		return ""
 	}
 	return best
@@ -81,7 +84,8 @@ func Option(f *flag.FlagSet, err error) string {
 	}
 	var names []string
 	f.VisitAll(func(f *flag.Flag) { names = append(names, f.Name) })
-	if near := Name(name, names); near != "" {
+	near := Name(name, names)
+	if near != "" {
 		return fmt.Sprintf(" (did you mean -%s?)", near)
 	}
 	return ""

@@ -26,7 +26,8 @@ var pressure = regexp.MustCompile(`(?m)^some .*total=([0-9]+)`)
 func readMachine() machine {
 	m := machine{running: runtime.NumCPU()}
 	if text, err := os.ReadFile("/proc/pressure/cpu"); err == nil {
-		if total := pressure.FindSubmatch(text); total != nil {
+		total := pressure.FindSubmatch(text)
+		if total != nil {
 			us, err := strconv.ParseInt(string(total[1]), 10, 64)
 			m.waited, m.counted = time.Duration(us)*time.Microsecond, err == nil
 		}

@@ -93,7 +93,8 @@ func withoutGPUs(samples []Sample, problem map[string]string) (kept []Sample) {
 		return samples
 	}
 	for _, s := range samples {
-		if _, drop := problem[s.GPU]; !drop {
+		_, drop := problem[s.GPU]
+		if !drop {
 			kept = append(kept, s)
 		}
 	}

@@ -14,7 +14,8 @@ import (
 // has no such entry, ok is false, and e is the entry of an unmeasured GPU, with no score and the
 // last class.
 func (p *Profile) Lookup(gpu string, app pal.AppClass) (e Entry, ok bool) {
-	if i, found := p.byID[gpu]; found {
+	i, found := p.byID[gpu]
+	if found {
 		entries := p.GPUs[i].Entries
 		j := sort.Search(len(entries), func(j int) bool { return entries[j].App >= app })
 		if j < len(entries) && entries[j].App == app {

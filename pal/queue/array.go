@@ -14,8 +14,10 @@ func (ts *tenancy) overArray(e *entry) bool {
 // it runs, if it is about to start, or if other gangs are being stopped for it.
 func (ts *tenancy) countJob(e *entry, sign int) {
 	e.of.tenant.countUser(e.job.User, 0, sign)
-	if a := e.job.array(); a != "" {
-		if ts.arrays[a] += sign; ts.arrays[a] == 0 {
+	a := e.job.array()
+	if a != "" {
+		ts.arrays[a] += sign
+		if ts.arrays[a] == 0 {
 			delete(ts.arrays, a)
 		}
 	}

@@ -38,7 +38,8 @@ func (q *Queue) RemainingQuantiles(now time.Duration, id string, parts ...float6
 // given time.
 func (q *Queue) Ask(now time.Duration, c *pal.Cluster, j Job, since time.Duration) (at pal.Placement, w Wait, starts bool) {
 	o := q.Clone()
-	if e := o.entries[j.ID]; e != nil && e.state == waiting {
+	e := o.entries[j.ID]
+	if e != nil && e.state == waiting {
 		o.dequeue(e)
 		o.breakPromise(e)
 		e.job, e.gpus, e.full = j, j.Gang.GPUs(), pal.Gang{}

@@ -160,7 +160,8 @@ func (p *pass) endings(head *entry, level int) (ends []ending) {
 		}
 	}
 	for _, e := range p.claims {
-		if on := e.promised.placement; len(on.Members) > 0 {
+		on := e.promised.placement
+		if len(on.Members) > 0 {
 			gets(e, e.endOn(on, p.now), on.GPUs())
 		}
 	}
@@ -215,7 +216,8 @@ func (p *pass) placeOnBusy(head *entry, free []int, at time.Duration) (best pal.
 		return best, false
 	}
 	p.besides(free[:min(len(free), p.c.FreeGPUs()-head.gpus)], func() {
-		if busy, fits := p.place(head); fits && busy.Cost() <= best.Cost() {
+		busy, fits := p.place(head)
+		if fits && busy.Cost() <= best.Cost() {
 			best = busy
 		}
 	})

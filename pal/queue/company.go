@@ -102,7 +102,8 @@ func (fs *foresight) RunsBeside(name string, gpus int) (by [pal.NumClasses]RunsB
 	}
 	alone := of[pal.Alone]
 	for k := range by {
-		if b := of[k]; b.n >= enoughBeside && alone.n >= enoughBeside {
+		b := of[k]
+		if b.n >= enoughBeside && alone.n >= enoughBeside {
 			by[k] = RunsBeside{int(b.n), int(alone.n), math.Exp(b.mean() - alone.mean()), math.Sqrt(b.variance()/b.n + alone.variance()/alone.n)}
 		}
 	}
@@ -145,7 +146,8 @@ func (b RunsBeside) Slower(of, beside pal.AppClass) (slower, seen float64) {
 	if b.Runs == 0 {
 		return 0, 0
 	}
-	if seen = tableErrs * tableErrs / (tableErrs*tableErrs + b.Err*b.Err); seen < 0.5 {
+	seen = tableErrs * tableErrs / (tableErrs*tableErrs + b.Err*b.Err)
+	if seen < 0.5 {
 		return 0, 0
 	}
 	told := 1 + pal.Interference(of, beside)
@@ -160,7 +162,8 @@ func SlowerBeside(of pal.AppClass, runs [pal.NumClasses]RunsBeside) (slower [pal
 	from = map[pal.AppClass]string{}
 	for k, beside := range pal.AppClasses() {
 		b, seen := runs[k], 0.0
-		if slower[k], seen = b.Slower(of, beside); seen == 0 {
+		slower[k], seen = b.Slower(of, beside)
+		if seen == 0 {
 			continue
 		}
 		percent := int(math.Round(100 * seen))

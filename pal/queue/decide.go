@@ -155,7 +155,8 @@ func (p *pass) walk() {
 			return
 		}
 		sig := e.sig // the signature of an elastic gang changes with its size
-		if why := p.try(e); why != "" {
+		why := p.try(e)
+		if why != "" {
 			p.lanes[sig] = p.slack
 			p.passOver(e, sig, why)
 		}

@@ -118,7 +118,8 @@ func (p *pass) asManyAsFit(e *entry, find func(*entry) (pal.Found, bool)) (best 
 	try := func(n int) bool {
 		p.resize(e, n)
 		f, fits := find(e)
-		if takes := e.cost(f.Placement); fits && takes < ends {
+		takes := e.cost(f.Placement)
+		if fits && takes < ends {
 			best, ends, ok = f, takes, true
 		}
 		return fits
@@ -131,7 +132,8 @@ func (p *pass) asManyAsFit(e *entry, find func(*entry) (pal.Found, bool)) (best 
 		n = max(e.job.Least, n/2)
 	}
 	for t := best.Tier - 1; t >= pal.TierNode; t-- {
-		if fewer := room(t); fewer < n {
+		fewer := room(t)
+		if fewer < n {
 			n = fewer
 			try(n)
 		}
@@ -190,7 +192,8 @@ func (p *pass) larger(e *entry) (to pal.Placement, ok bool) {
 	for n := min(set.Members-now, p.c.FreeGPUs()/set.GPUs); n > 0; n /= 2 {
 		more.job.Gang = e.sized(n)
 		p.sign(&more)
-		if more.gpus = more.job.Gang.GPUs(); more.limiting(more.gpus) != nil {
+		more.gpus = more.job.Gang.GPUs()
+		if more.limiting(more.gpus) != nil {
 			continue
 		}
 		to, fits := p.enlarged(e, &more)
@@ -227,7 +230,8 @@ func (p *pass) enlarged(e, more *entry) (pal.Placement, bool) {
 // Settled reports that some of a gang's members have finished their work. From now until its next
 // start, the gang is not moved or resized.
 func (q *Queue) Settled(id string) {
-	if e := q.entries[id]; e != nil {
+	e := q.entries[id]
+	if e != nil {
 		e.settled = true
 	}
 }

@@ -137,7 +137,8 @@ func shortestRange(of []chance) (from, to float64) {
 		if i == 0 {
 			begin = 0
 		}
-		if end := of[next-1].left; end-begin < to-from {
+		end := of[next-1].left
+		if end-begin < to-from {
 			from, to = begin, end
 		}
 		inside -= c.weight
@@ -174,7 +175,8 @@ func (q *Queue) EarlierRuns(id string) (runs int, shortest, longest time.Duratio
 func (fs *foresight) least(e *entry, now time.Duration) (left time.Duration, known bool) {
 	least, said := time.Duration(0), stretched(e.job.Estimate, 1/e.job.best())
 	h := fs.runTimes[e.job.Name]
-	switch errors := fs.runTimes[estimatesOf(e.job.Tenant)]; {
+	errors := fs.runTimes[estimatesOf(e.job.Tenant)]
+	switch {
 	case said > 0 && errors != nil && len(errors.samples) >= judgedRuns:
 		least = stretched(said, errors.least.Seconds())
 	case said > 0:

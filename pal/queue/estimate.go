@@ -134,7 +134,8 @@ func (q *Queue) ReferEstimates(best func(id string, g pal.Gang) float64) {
 			continue
 		}
 		was := e.job.Best
-		if e.job.Best = best(id, e.allMembers()); e.job.Best != was {
+		e.job.Best = best(id, e.allMembers())
+		if e.job.Best != was {
 			q.learned[e.toldBy()] = struct{}{}
 		}
 	}

@@ -82,7 +82,8 @@ func adapt(factor float64, missed bool, by float64) float64 {
 // learnWait records that a gang starts now.
 func (f *forecasts) learnWait(now time.Duration, e *entry) {
 	for i := range f.open {
-		if r := &f.open[i]; r.job == e.job.ID && r.started == 0 {
+		r := &f.open[i]
+		if r.job == e.job.ID && r.started == 0 {
 			r.started = now
 		}
 	}
@@ -98,7 +99,8 @@ func (f *forecasts) forget(e *entry) {
 // If it checked a range as soon as the gang has started, short waits would count before long ones.
 func (f *forecasts) check(now time.Duration) {
 	for i := range f.open {
-		if r := &f.open[i]; now > r.from && !r.checked {
+		r := &f.open[i]
+		if now > r.from && !r.checked {
 			f.low, r.checked = adapt(f.low, r.started > 0 && r.started < r.from, -rangeStep), true
 		}
 	}
@@ -132,7 +134,8 @@ func (p *pass) checkForecast() {
 		}
 		l.start(ahead)
 	}
-	if first, estimate, ok := l.start(e); ok {
+	first, estimate, ok := l.start(e)
+	if ok {
 		r := p.forecasts.rangeOf(p.now, estimate, first)
 		r.job = e.job.ID
 		p.forecasts.open = append(p.forecasts.open[max(0, len(p.forecasts.open)-maxOpen+1):], r)
@@ -152,7 +155,8 @@ func (p *pass) expect(queue []*entry, ws []Wait) {
 		if slices.Contains(p.started, e) {
 			w.From, w.To = p.now, p.now+leastRange
 		}
-		if first, estimate, ok := l.start(e); ok && w.Reason != reason.Services && w.Reason != reason.Spared {
+		first, estimate, ok := l.start(e)
+		if ok && w.Reason != reason.Services && w.Reason != reason.Spared {
 			if w.Reason == reason.InWindow {
 				first, estimate = max(first, w.Until), max(estimate, w.Until)
 			}
@@ -204,14 +208,17 @@ func (ts *tenancy) ceilings(e *entry) map[ceiling]float64 {
 		if most, ok := t.limit(); ok {
 			left[ceiling{tenant: t}] = float64(most) - t.gpus - t.promised
 		}
-		if most := t.MaxGPUsPerUser; most > 0 {
+		most := t.MaxGPUsPerUser
+		if most > 0 {
 			left[ceiling{tenant: t, user: user}] = float64(most) - t.users[user].GPUs
 		}
-		if most := t.MaxJobsPerUser; most > 0 {
+		most = t.MaxJobsPerUser
+		if most > 0 {
 			left[ceiling{tenant: t, user: user, jobs: true}] = float64(most - t.users[user].Jobs)
 		}
 	}
-	if a := e.job.array(); a != "" {
+	a := e.job.array()
+	if a != "" {
 		left[ceiling{array: a}] = float64(e.job.ArrayParallel - ts.arrays[a])
 	}
 	return left
@@ -368,7 +375,8 @@ func (l *outlook) limits(e *entry, early bool) map[*supply]float64 {
 		if l.underLimit[k] == nil {
 			s := &supply{left: left, now: l.p.now}
 			for _, v := range ends {
-				if _, counts := l.p.ceilings(v.entry)[b]; counts {
+				_, counts := l.p.ceilings(v.entry)[b]
+				if counts {
 					s.ends = append(s.ends, comeback{v.at, b.counts(v.held())})
 				}
 			}
@@ -390,7 +398,8 @@ func (l *outlook) opening(e *entry, early bool) (at time.Duration, ok bool) {
 			ends = l.early
 		}
 		at = math.MaxInt64
-		if n, fits := l.p.fitsAfter(e, ends); fits {
+		n, fits := l.p.fitsAfter(e, ends)
+		if fits {
 			at = l.p.now
 			if n > 0 {
 				at = ends[n-1].at
@@ -424,7 +433,8 @@ func (p *pass) fitsAfter(e *entry, ends []ending) (n int, ok bool) {
 			}
 			high *= 2
 		}
-		if high = min(high, len(ends)); low == high || !fits(low, high) {
+		high = min(high, len(ends))
+		if low == high || !fits(low, high) {
 			return
 		}
 		for low+1 < high {

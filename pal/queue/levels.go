@@ -122,7 +122,8 @@ func (vs *victims) atMost() int {
 func (vs *victims) next() (v *entry, keeps, had int) {
 	for ; len(vs.lenders) > 0; vs.lenders = vs.lenders[1:] {
 		v = vs.lenders[0]
-		if had = vs.has(v); had > v.job.Least && vs.p.lends(v, vs.by, vs.level, vs.freed) {
+		had = vs.has(v)
+		if had > v.job.Least && vs.p.lends(v, vs.by, vs.level, vs.freed) {
 			return v, vs.take(v, had-1), had
 		}
 	}

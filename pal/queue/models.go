@@ -27,7 +27,8 @@ func ran(before, now string) string {
 // sampleOf returns the whole run of a gang that ends now, as a sample for the history.
 func (e *entry) sampleOf(now time.Duration) sample {
 	s := sample{work: e.work(now), gpus: e.whole(), nth: e.nth, beside: e.company.mostly(now, e.attained(now))}
-	if model := ran(e.ranOn, e.placement.Model); e.state >= running && model != severalModels {
+	model := ran(e.ranOn, e.placement.Model)
+	if e.state >= running && model != severalModels {
 		s.model, s.time = model, s.work
 		if e.placement.Speed > 0 {
 			s.time = atMostLongest(float64(s.work) / e.placement.Speed)
@@ -39,7 +40,8 @@ func (e *entry) sampleOf(now time.Duration) sample {
 // at returns the sample after computing its work from these speeds. If the speed on the sample's
 // model is unknown, the work stays the same.
 func (s sample) at(speeds pal.Speeds) sample {
-	if speed := speeds.On(s.model); s.model != "" && speed > 0 {
+	speed := speeds.On(s.model)
+	if s.model != "" && speed > 0 {
 		s.work = time.Duration(float64(s.time) * speed)
 	}
 	return s

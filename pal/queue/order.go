@@ -18,13 +18,16 @@ type key struct {
 }
 
 func (a key) compare(b key) int {
-	if c := cmp.Compare(a.behind, b.behind); c != 0 {
+	c := cmp.Compare(a.behind, b.behind)
+	if c != 0 {
 		return c
 	}
-	if c := cmp.Compare(a.rank, b.rank); c != 0 {
+	c = cmp.Compare(a.rank, b.rank)
+	if c != 0 {
 		return c
 	}
-	if c := cmp.Compare(a.since, b.since); c != 0 {
+	c = cmp.Compare(a.since, b.since)
+	if c != 0 {
 		return c
 	}
 	return cmp.Compare(a.seq, b.seq)
@@ -82,7 +85,8 @@ func (fs *foresight) area(e *entry, now time.Duration) float64 {
 // pace returns the gang's run time so far (in clock time) divided by its work so far (in time at
 // cost 1). If the gang has not run, pace returns 1.
 func (e *entry) pace(now time.Duration) float64 {
-	if work := e.work(now); work > 0 {
+	work := e.work(now)
+	if work > 0 {
 		return e.attained(now).Seconds() / work.Seconds()
 	}
 	return 1

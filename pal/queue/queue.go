@@ -158,7 +158,8 @@ func (q *Queue) Restore(j Job, p pal.Placement, started time.Duration) error {
 // it. When the gang has stopped, report that with
 // [Queue.Stopped].
 func (q *Queue) Stopping(id string) {
-	if e := q.entries[id]; e != nil && e.state == running {
+	e := q.entries[id]
+	if e != nil && e.state == running {
 		e.state = stopping
 	}
 }
@@ -245,7 +246,8 @@ func (q *Queue) run(e *entry, p pal.Placement, at time.Duration) {
 // Requeue reports that a start that Decide returned has failed. The gang waits again, in its old
 // place in the queue.
 func (q *Queue) Requeue(now time.Duration, id string) {
-	if e := q.entries[id]; e != nil && e.state == starting {
+	e := q.entries[id]
+	if e != nil && e.state == starting {
 		q.leave(now, e)
 		q.enqueue(e)
 	}
@@ -254,7 +256,8 @@ func (q *Queue) Requeue(now time.Duration, id string) {
 // Stopped reports that a running gang has stopped, but not finished. The gang's GPUs are free, and
 // the gang waits again.
 func (q *Queue) Stopped(now time.Duration, id string) {
-	if e := q.entries[id]; e != nil && e.state >= running {
+	e := q.entries[id]
+	if e != nil && e.state >= running {
 		countStop(q, e, now)
 		q.judgeStopped(e, now)
 		q.leave(now, e)
@@ -270,7 +273,8 @@ func (q *Queue) NotStopped(id string) {
 	if e == nil || e.state != stopping && e.state != moving {
 		return
 	}
-	if by := q.entries[e.stopsFor]; by != nil {
+	by := q.entries[e.stopsFor]
+	if by != nil {
 		q.breakPromise(by)
 	}
 	e.state, e.target, e.stopsFor = running, pal.Placement{}, ""
@@ -279,7 +283,8 @@ func (q *Queue) NotStopped(id string) {
 // Finished reports that a job has ended by itself, and removes it. Only finished runs enter the
 // run-time history, because the length of a run that was stopped or failed is not known.
 func (q *Queue) Finished(now time.Duration, id string) {
-	if e := q.entries[id]; e != nil {
+	e := q.entries[id]
+	if e != nil {
 		q.learn(e.job.Tenant, e.job.Name, e.sampleOf(now))
 		q.judge(e, now)
 		q.learnSilent(e, now)

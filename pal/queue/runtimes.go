@@ -145,7 +145,8 @@ func (fs *foresight) makeRoom() {
 		names[h.tenant]++
 	}
 	for name, h := range fs.runTimes {
-		if o := fs.runTimes[oldest]; o == nil || cmp.Or(cmp.Compare(names[o.tenant], names[h.tenant]), cmp.Compare(h.last, o.last)) < 0 {
+		o := fs.runTimes[oldest]
+		if o == nil || cmp.Or(cmp.Compare(names[o.tenant], names[h.tenant]), cmp.Compare(h.last, o.last)) < 0 {
 			oldest = name
 		}
 	}
@@ -209,7 +210,8 @@ func (fs *foresight) Remember(stored []RunTimes) {
 	stored = slices.SortedFunc(slices.Values(stored), func(a, b RunTimes) int { return cmp.Compare(b.Last, a.Last) })
 	for _, p := range stored[:min(len(stored), maxNames)] {
 		h := &runTimes{tenant: p.Tenant, last: p.Last}
-		if old := before[p.Name]; old != nil {
+		old := before[p.Name]
+		if old != nil {
 			h.speeds = old.speeds
 		}
 		var samples []sample
@@ -238,7 +240,8 @@ func (fs *foresight) Remember(stored []RunTimes) {
 // gang's run time so far. The result is at most the gang's limit. If only the limit is known, the
 // result is the limit.
 func (fs *foresight) remaining(e *entry, now time.Duration) time.Duration {
-	if left := e.limit(now); left > 0 && !fs.knowsRunTime(e) {
+	left := e.limit(now)
+	if left > 0 && !fs.knowsRunTime(e) {
 		return left
 	}
 	return e.bounded(now, fs.expected(e, now))
@@ -251,7 +254,8 @@ func (fs *foresight) knowsRunTime(e *entry) bool {
 
 // bounded returns d or the gang's remaining limit, whichever is shorter.
 func (e *entry) bounded(now, d time.Duration) time.Duration {
-	if left := e.limit(now); left > 0 {
+	left := e.limit(now)
+	if left > 0 {
 		return min(left, d)
 	}
 	return d // no limit, or Nomad is ending the gang
@@ -430,7 +434,8 @@ func outlasting(length, done time.Duration) (possible, left float64) {
 
 // samples returns the stored runs of a name, oldest first; nil if none are stored.
 func (fs *foresight) samples(name string) []sample {
-	if h := fs.runTimes[name]; h != nil {
+	h := fs.runTimes[name]
+	if h != nil {
 		return h.samples
 	}
 	return nil

@@ -130,8 +130,10 @@ func (p *finder) avoiding(e *entry, by pal.Policy) (f pal.Found, used pal.Policy
 // avoids returns the threshold above which GPUs are outliers for the gang; 0 if there are none, or if
 // the cluster has too few other GPUs.
 func (p *finder) avoids(c *pal.Cluster, e *entry) float64 {
-	if above := p.opt.OutlierThreshold; above > 0 {
-		if bad := c.Outliers(e.job.Gang.Class, above); bad > 0 && e.gpus <= c.NumGPUs()-bad {
+	above := p.opt.OutlierThreshold
+	if above > 0 {
+		bad := c.Outliers(e.job.Gang.Class, above)
+		if bad > 0 && e.gpus <= c.NumGPUs()-bad {
 			return above
 		}
 	}
@@ -141,7 +143,8 @@ func (p *finder) avoids(c *pal.Cluster, e *entry) float64 {
 // avoided returns the number of free GPUs that the gang does not use because they are outliers.
 func (p *finder) avoided(e *entry) int {
 	by := policyFor(p.Queue, e)
-	if by.OutlierThreshold = p.avoids(p.c, e); by.OutlierThreshold == 0 || p.needsOutliers(e, by) {
+	by.OutlierThreshold = p.avoids(p.c, e)
+	if by.OutlierThreshold == 0 || p.needsOutliers(e, by) {
 		return 0
 	}
 	return p.c.FreeOutliersFor(e.job.Gang, by.OutlierThreshold)

@@ -28,7 +28,8 @@ func (p *pass) sparing(e *entry, f pal.Found) (at pal.Found, by *entry) {
 	}
 	var kept []int
 	for range mostSpared {
-		if by = p.shutOut(e, f); by == nil {
+		by = p.shutOut(e, f)
+		if by == nil {
 			return f, nil
 		}
 		p.on(p.onceEnded(), func() {
@@ -60,7 +61,8 @@ func (p *pass) shutOut(e *entry, f pal.Found) *entry {
 		if p.overQuota(g) || !p.awaits(g) || p.barring(g) != nil {
 			continue
 		}
-		if _, fits := p.fitsOn(without, g); !fits {
+		_, fits := p.fitsOn(without, g)
+		if !fits {
 			return g
 		}
 	}

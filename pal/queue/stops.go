@@ -31,11 +31,13 @@ func countStop(q *Queue, e *entry, now time.Duration) {
 		return
 	}
 	lost := e.job.RestartCost
-	if every := e.job.Checkpoint; every > 0 {
+	every := e.job.Checkpoint
+	if every > 0 {
 		lost += max(0, now-e.checkpointsFrom()) % every
 	}
 	e.addStops(Stops{Stops: 1, LostGPUSeconds: lost.Seconds() * e.amount(e.gpus)})
-	if more := e.expectedEnd - now - by.promised.saved; more > 0 {
+	more := e.expectedEnd - now - by.promised.saved
+	if more > 0 {
 		by.promised.saved += more
 		by.addStops(Stops{SavedSeconds: more.Seconds()})
 	}
@@ -49,7 +51,8 @@ func (e *entry) addStops(s Stops) {
 // StopsOf returns the sum of the stops of a gang since the gang was submitted to the Queue. The
 // result includes the time that stops of other gangs saved this gang.
 func StopsOf(q *Queue, id string) Stops {
-	if e := q.entries[id]; e != nil {
+	e := q.entries[id]
+	if e != nil {
 		return e.sums
 	}
 	return Stops{}

@@ -171,7 +171,8 @@ func (t *tenant) gpuBound(user string, gpus float64, never bool) *brokenLimit {
 	if most, ok := t.limit(); ok && held+gpus > float64(most) {
 		return &brokenLimit{tenant: t, held: held, most: most}
 	}
-	if most := t.MaxGPUsPerUser; most > 0 && his+gpus > float64(most) {
+	most := t.MaxGPUsPerUser
+	if most > 0 && his+gpus > float64(most) {
 		return &brokenLimit{tenant: t, user: user, held: his, most: most}
 	}
 	return nil
@@ -205,7 +206,8 @@ func newTree(tenants map[string]Tenant) tree {
 	}
 	names := slices.Sorted(maps.Keys(t.byName))
 	for _, name := range slices.Backward(names) { // children before parents
-		if n := t.byName[name]; n.parent != nil {
+		n := t.byName[name]
+		if n.parent != nil {
 			t.deep = true
 			if tenants[n.parent.name].Quota == 0 {
 				n.parent.Quota += n.Quota
@@ -230,7 +232,8 @@ func (t *tree) add(name string) *tenant {
 		return n
 	}
 	n := t.single(name)
-	if i := strings.LastIndexByte(name, '/'); i >= 0 {
+	i := strings.LastIndexByte(name, '/')
+	if i >= 0 {
 		n.parent = t.add(name[:i])
 		n.chain = append(slices.Clone(n.parent.chain), n)
 	}
@@ -270,7 +273,8 @@ func (o Options) TenantOf(namespace string) string {
 			if pattern == namespace {
 				return name
 			}
-			if ok, _ := path.Match(pattern, namespace); ok && len(pattern) > longest {
+			ok, _ := path.Match(pattern, namespace)
+			if ok && len(pattern) > longest {
 				owner, longest = name, len(pattern)
 			}
 		}
@@ -326,7 +330,8 @@ func (o Options) checkQuotas() error {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(children)) {
-		if q := o.Tenants[name].Quota; q > 0 && children[name] > q {
+		q := o.Tenants[name].Quota
+		if q > 0 && children[name] > q {
 			return fmt.Errorf("queue: tenant %q: the quotas of its children add up to %d GPUs, more than its own quota of %d", name, children[name], q)
 		}
 	}
@@ -399,7 +404,8 @@ func (e *entry) tooLarge() *brokenLimit { return e.gpuBound(e.amount(e.least()),
 // first result that is not nil.
 func (e *entry) gpuBound(gpus float64, never bool) *brokenLimit {
 	for t := e.of.tenant; t != nil; t = t.parent {
-		if b := t.gpuBound(e.job.User, gpus, never); b != nil {
+		b := t.gpuBound(e.job.User, gpus, never)
+		if b != nil {
 			return b
 		}
 	}
@@ -457,11 +463,13 @@ func (ts *tenancy) compare(a, b *entry) int {
 	if a == b {
 		return 0
 	}
-	if c := cmp.Compare(ts.claimOf(b), ts.claimOf(a)); c != 0 {
+	c := cmp.Compare(ts.claimOf(b), ts.claimOf(a))
+	if c != 0 {
 		return c
 	}
 	if ts.opt.FairShare {
-		if c := ts.compareShares(a.of.tenant, b.of.tenant); c != 0 {
+		c := ts.compareShares(a.of.tenant, b.of.tenant)
+		if c != 0 {
 			return c
 		}
 	}
@@ -476,7 +484,8 @@ func (ts *tenancy) compareShares(a, b *tenant) int {
 	if a == nil || b == nil { // the tenants are equal, or one contains the other
 		return 0
 	}
-	if c := cmp.Compare(ts.fair(a), ts.fair(b)); c != 0 || !ts.tree.deep {
+	c := cmp.Compare(ts.fair(a), ts.fair(b))
+	if c != 0 || !ts.tree.deep {
 		return c
 	}
 	// Branches with equal usage are compared by name. If the keys of the gangs decided, the order
@@ -500,11 +509,13 @@ func (ts *tenancy) claimOf(e *entry) uint8 {
 	}
 	for level := range 8 {
 		if level < len(chain) {
-			if t := chain[level]; t.Quota > 0 {
+			t := chain[level]
+			if t.Quota > 0 {
 				within = t.gpus+t.promised+more <= float64(t.Quota)
 			}
 		}
-		if claim <<= 1; within {
+		claim <<= 1
+		if within {
 			claim |= 1
 		}
 	}

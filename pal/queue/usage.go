@@ -82,7 +82,8 @@ func (ts *tenancy) Usage(now time.Duration) []Usage {
 	var out []Usage
 	for _, name := range slices.Sorted(maps.Keys(ts.namespaces)) {
 		n := ts.namespaces[name]
-		if s := n.usage.value(ts.decay(), now); s >= leastUsage || n.stops != (Stops{}) {
+		s := n.usage.value(ts.decay(), now)
+		if s >= leastUsage || n.stops != (Stops{}) {
 			out = append(out, Usage{name, s, n.stops})
 		}
 	}
@@ -102,7 +103,8 @@ func (q *Queue) RememberUsage(at time.Duration, kept []Usage) {
 		}
 		n := q.namespace(k.Tenant)
 		n.usage.gpuS, n.usage.at = n.usage.value(q.decay(), at)+k.GPUSeconds, at
-		if s := k.Stops; s.Stops >= 0 && s.LostGPUSeconds >= 0 && s.SavedSeconds >= 0 {
+		s := k.Stops
+		if s.Stops >= 0 && s.LostGPUSeconds >= 0 && s.SavedSeconds >= 0 {
 			n.stops = s
 		}
 	}

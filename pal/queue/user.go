@@ -52,7 +52,8 @@ func (t *tenant) countUser(user string, gpus float64, jobs int) {
 		}
 		u := t.users[user]
 		u.User, u.GPUs, u.Jobs = user, u.GPUs+gpus, u.Jobs+jobs
-		if t.users[user] = u; u.GPUs == 0 && u.Jobs == 0 {
+		t.users[user] = u
+		if u.GPUs == 0 && u.Jobs == 0 {
 			delete(t.users, user)
 		}
 	}
@@ -83,7 +84,8 @@ type brokenLimit struct {
 func (e *entry) overJobs() *brokenLimit {
 	user := ShownUser(e.job.User)
 	for t := e.of.tenant; t != nil; t = t.parent {
-		if most, has := t.MaxJobsPerUser, t.users[user].Jobs; most > 0 && has >= most {
+		most, has := t.MaxJobsPerUser, t.users[user].Jobs
+		if most > 0 && has >= most {
 			return &brokenLimit{tenant: t, user: user, jobs: true, held: float64(has), most: most}
 		}
 	}

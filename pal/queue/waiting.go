@@ -196,7 +196,8 @@ func (p *pass) waits(queue []*entry, predicted int) []Wait {
 		if e.elastic() {
 			w.Most = e.whole()
 		}
-		if n := e.amount(w.GPUs); n != float64(w.GPUs) {
+		n := e.amount(w.GPUs)
+		if n != float64(w.GPUs) {
 			w.Counts = reason.Rounded(n)
 		}
 		if w.Reason != reason.Spared {
@@ -214,7 +215,8 @@ func (p *pass) waits(queue []*entry, predicted int) []Wait {
 
 // waitOf returns what the pass found out about a gang.
 func (p *pass) waitOf(e *entry) Wait {
-	switch w := p.verdicts[e]; {
+	w := p.verdicts[e]
+	switch {
 	case w != nil:
 		return *w
 	case slices.Contains(p.started, e):
@@ -272,7 +274,8 @@ func (p *pass) why(e *entry, why reason.Kind) (w Wait) {
 	case p.overQuota(e):
 		w.say(reason.Quota, p.tree, cmp.Or(e.overJobs(), e.limiting(e.least())))
 	case window != nil:
-		if w.Reason, w.Until = reason.InWindow, window.To; window.From > p.now {
+		w.Reason, w.Until = reason.InWindow, window.To
+		if window.From > p.now {
 			w.Begins = window.From
 		}
 	case why == reason.Spared:

@@ -83,7 +83,8 @@ func (q *Queue) admitted(j Job) (names string) {
 // longest returns a remaining run time, at cost 1, that the gang does not exceed with probability
 // [WindowChance].
 func (fs *foresight) longest(e *entry, now time.Duration) time.Duration {
-	if left := e.limit(now); left > 0 && !fs.knowsRunTime(e) {
+	left := e.limit(now)
+	if left > 0 && !fs.knowsRunTime(e) {
 		return left
 	}
 	return fs.remainingRunTime(e, now).quantile(WindowChance)
@@ -97,7 +98,8 @@ func (o remainingRunTime) quantile(chance float64) time.Duration {
 	need, ended, at := chance*o.weight(), 0.0, 0.0
 	for i := 0; ; i++ {
 		x := math.Inf(1)
-		switch lack := need - ended; { // the unknown part must have ended by then
+		lack := need - ended
+		switch { // the unknown part must have ended by then
 		case lack <= 0: // enough of the known runs have ended
 			x = at
 		case lack < o.rest:
@@ -224,7 +226,8 @@ func (q *Queue) KeptFrom(now time.Duration, id string, c *pal.Cluster) (out []Wi
 		return nil
 	}
 	for _, w := range q.newPass(now, nil).closed(e, 1) {
-		if on := w.usable(e.job, c); len(on) > 0 {
+		on := w.usable(e.job, c)
+		if len(on) > 0 {
 			out = append(out, WindowConflict{w.Name, on, w.From, w.To})
 		}
 	}

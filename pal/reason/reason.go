@@ -260,7 +260,8 @@ func (r *Reason) UnmarshalJSON(text []byte) error {
 	if err := json.Unmarshal(text, &f); err != nil {
 		return fmt.Errorf("reading a reason: %w", err)
 	}
-	if _, known := texts[f.Kind]; known {
+	_, known := texts[f.Kind]
+	if known {
 		f.Text = ""
 	}
 	*r = Reason(f)

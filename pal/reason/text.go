@@ -739,7 +739,8 @@ func comesAfter(r Reason) string {
 
 // names lists jobs.
 func names(jobs []string) string {
-	if n := len(jobs); n > 1 {
+	n := len(jobs)
+	if n > 1 {
 		return strings.Join(jobs[:n-1], ", ") + " and " + jobs[n-1]
 	}
 	return strings.Join(jobs, "")

@@ -61,7 +61,8 @@ func (r *Recorder) Continue(was *Recorder) {
 // recorder does not know it.
 func (r *Recorder) Missing(m *model.Model) (jobs []cluster.JobKey) {
 	for _, k := range m.State.SortedJobs() {
-		if _, known := r.runs[k]; !known && !r.looked[k] {
+		_, known := r.runs[k]
+		if !known && !r.looked[k] {
 			jobs = append(jobs, k)
 		}
 	}

@@ -150,7 +150,8 @@ func (k *bookkeeper) once(ctx context.Context) error {
 		return err
 	}
 	k.seen = picture
-	if now := time.Now(); now.Sub(k.pruned) > pruneEvery {
+	now := time.Now()
+	if now.Sub(k.pruned) > pruneEvery {
 		k.pruned = now
 		return k.db.Prune(ctx, now.Add(-k.keep))
 	}
@@ -230,10 +231,12 @@ func (s *server) accountsFor(w http.ResponseWriter, r *http.Request) (db *accoun
 
 // get returns the database. get fails while the database is not open.
 func (a *accounts) get() (*accounting.DB, error) {
-	if db := a.db.Load(); db != nil {
+	db := a.db.Load()
+	if db != nil {
 		return db, nil
 	}
-	if text := a.trouble.Load(); text != nil && *text != "" { // the text may name the database's host
+	text := a.trouble.Load()
+	if text != nil && *text != "" { // the text may name the database's host
 		return nil, errors.New("the history can be neither read nor written; see the agent's log and health")
 	}
 	return nil, errors.New("the history is not open yet")
@@ -250,7 +253,8 @@ func filterOf(q url.Values) (f accounting.Filter, err error) {
 		f.States = append(f.States, state)
 	}
 	for name, to := range map[string]*time.Time{"since": &f.Since, "until": &f.Until} {
-		if text := q.Get(name); text != "" {
+		text := q.Get(name)
+		if text != "" {
 			if *to, err = time.Parse(time.RFC3339, text); err != nil {
 				return f, fmt.Errorf("%s=%q is not a time such as 2006-01-02T15:04:05Z", name, text)
 			}
@@ -307,7 +311,8 @@ func (s *server) serveUsage(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var by []string
-	if text := r.URL.Query().Get("by"); text != "" {
+	text := r.URL.Query().Get("by")
+	if text != "" {
 		by = strings.Split(text, ",")
 	}
 	for _, column := range by {

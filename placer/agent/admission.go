@@ -87,10 +87,12 @@ func (a *Admission) Review(job *api.Job, children bool) Review {
 		return r
 	}
 	wanted := a.wants(full)
-	if _, pinned := rewrite.Pinned(full); pinned || !wanted {
+	_, pinned := rewrite.Pinned(full)
+	if pinned || !wanted {
 		return r // the job already has pins, or is not for the placer
 	}
-	if why := request.Takes(full); why != nil && request.Servable(full) == nil && !rewrite.Gated(full) { // a gate would hold up the job's other groups for no reason
+	why := request.Takes(full)
+	if why != nil && request.Servable(full) == nil && !rewrite.Gated(full) { // a gate would hold up the job's other groups for no reason
 		r.warn(fmt.Sprintf("%v. The job is left to Nomad", why))
 		return r
 	}
@@ -135,7 +137,8 @@ func canonical(job *api.Job) (*api.Job, error) {
 // sentJob returns the canonical job of a request. As in Nomad's API, a job without a namespace
 // belongs to the namespace in the query.
 func sentJob(r *http.Request, job *api.Job) (*api.Job, error) {
-	if namespace := r.URL.Query().Get("namespace"); job != nil && namespace != "" && (job.Namespace == nil || *job.Namespace == "") {
+	namespace := r.URL.Query().Get("namespace")
+	if job != nil && namespace != "" && (job.Namespace == nil || *job.Namespace == "") {
 		own := *job
 		own.Namespace, job = &namespace, &own
 	}

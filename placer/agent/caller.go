@@ -48,7 +48,8 @@ func (s *server) caller(r *http.Request) (*caller, error) {
 // tokenOf returns the request's token, or "" if it has none.
 func tokenOf(r *http.Request) string {
 	token := r.Header.Get("X-Nomad-Token")
-	if scheme, bearer, _ := strings.Cut(r.Header.Get("Authorization"), " "); strings.EqualFold(scheme, "Bearer") {
+	scheme, bearer, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if strings.EqualFold(scheme, "Bearer") {
 		token = cmp.Or(token, strings.TrimSpace(bearer))
 	}
 	return token
@@ -87,7 +88,8 @@ func (c *caller) listsSome(ctx context.Context) error {
 
 // listsIn reports whether the caller can list the jobs of a namespace.
 func (c *caller) listsIn(ctx context.Context, namespace string) (bool, error) {
-	if can, asked := c.lists[namespace]; asked {
+	can, asked := c.lists[namespace]
+	if asked {
 		return can, nil
 	}
 	_, _, err := c.nomad.Jobs().List(one(ctx, namespace))

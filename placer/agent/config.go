@@ -196,10 +196,12 @@ func Load(paths []string) (File, error) {
 		}
 		files = append(files, file)
 	}
-	if diags := gohcl.DecodeBody(hcl.MergeFiles(files), nil, &f); diags.HasErrors() {
+	diags := gohcl.DecodeBody(hcl.MergeFiles(files), nil, &f)
+	if diags.HasErrors() {
 		return f, fmt.Errorf("reading configuration: %w", all(diags))
 	}
-	if diags := f.readSettings(); diags.HasErrors() {
+	diags = f.readSettings()
+	if diags.HasErrors() {
 		return f, fmt.Errorf("reading configuration: %w", all(diags))
 	}
 	return f, nil
@@ -236,7 +238,8 @@ func (f *File) readBlock(block string, body hcl.Body) hcl.Diagnostics {
 	content, diags := body.Content(schema)
 	for _, name := range slices.Sorted(maps.Keys(content.Attributes)) {
 		s, more := settingOf(known[name], content.Attributes[name])
-		if diags = append(diags, more...); !more.HasErrors() {
+		diags = append(diags, more...)
+		if !more.HasErrors() {
 			f.settings = append(f.settings, s)
 		}
 	}
@@ -282,7 +285,8 @@ func list(paths []string) ([]string, error) {
 		before := len(names)
 		for _, e := range entries {
 			hidden := e.Name()[0] == '.' // such as Emacs' lock of a file that somebody edits
-			if ext := filepath.Ext(e.Name()); !e.IsDir() && !hidden && (ext == ".hcl" || ext == ".json") {
+			ext := filepath.Ext(e.Name())
+			if !e.IsDir() && !hidden && (ext == ".hcl" || ext == ".json") {
 				names = append(names, filepath.Join(p, e.Name()))
 			}
 		}
@@ -317,7 +321,8 @@ func (f File) PlacerConfig() (model.Config, error) {
 		if c.Queue.Tenants == nil {
 			c.Queue.Tenants = map[string]queue.Tenant{}
 		}
-		if _, twice := c.Queue.Tenants[t.Name]; twice {
+		_, twice := c.Queue.Tenants[t.Name]
+		if twice {
 			return c, fmt.Errorf("tenant %q is defined twice", t.Name)
 		}
 		c.Queue.Tenants[t.Name] = t.Rest

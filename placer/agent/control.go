@@ -180,7 +180,8 @@ func (s *server) serveQuarantine(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.audit(r.Context(), c, "accepted a command for a GPU", "gpu", id, "what", what, "why", in.Why)
-	if p := s.agent.current.Load(); p != nil {
+	p := s.agent.current.Load()
+	if p != nil {
 		p.Reread()
 	}
 	s.snapshots.changed()
@@ -281,7 +282,8 @@ func (c *caller) token(ctx context.Context) (*api.ACLToken, error) {
 	case nomad.StatusOf(err) == http.StatusBadRequest || err == nil && (self == nil || self.AccessorID == "acls-disabled"):
 		return nil, nil
 	case nomad.StatusOf(err) == http.StatusNotFound: // Nomad keeps no record of a workload identity
-		if name := identityOf(c.secret); name != "" {
+		name := identityOf(c.secret)
+		if name != "" {
 			return &api.ACLToken{Name: name, Type: workloadIdentity}, nil
 		}
 		return nil, fmt.Errorf("%w: Nomad does not know the token", errDenied)

@@ -260,7 +260,8 @@ func refuseBody(w http.ResponseWriter, err error) {
 // unmarshal reads a command, or a job. A job of a later Nomad can have fields that this version
 // does not know, but a command cannot.
 func unmarshal(text []byte, into any) error {
-	if _, command := into.(*palapi.ControlRequest); !command {
+	_, command := into.(*palapi.ControlRequest)
+	if !command {
 		return json.Unmarshal(text, into)
 	}
 	d := json.NewDecoder(bytes.NewReader(text))

@@ -55,7 +55,8 @@ func (w *gzipWriter) WriteHeader(status int) {
 
 // Write implements [http.ResponseWriter].
 func (w *gzipWriter) Write(text []byte) (int, error) {
-	if h := w.Header(); !w.started && h.Get("Content-Type") == "" {
+	h := w.Header()
+	if !w.started && h.Get("Content-Type") == "" {
 		h.Set("Content-Type", http.DetectContentType(text))
 	}
 	if !w.started {

@@ -43,13 +43,15 @@ func (a *Agent) health(now time.Time) palapi.Health {
 	h := palapi.Health{Leader: a.leads.Load(), Warnings: a.warnings.All(now)}
 	h.WarningCount = len(h.Warnings)
 	if p == nil {
-		if failed := a.lockError.Load(); failed != nil && *failed != "" {
+		failed := a.lockError.Load()
+		if failed != nil && *failed != "" {
 			h.Trouble, h.LastError = "the agent cannot hold the lock in Nomad, so it cannot take over: see the agent's log", *failed
 		}
 		return h
 	}
 	var warnings []string
-	if last := p.Picture(); last != nil { // Status would wait for the placer
+	last := p.Picture()
+	if last != nil { // Status would wait for the placer
 		warnings = last.Warned()
 	}
 	h = withPlacer(h, warnings, p.Vitals(), now)
@@ -95,10 +97,12 @@ func hear(h *palapi.Health, silent bool, err error) {
 // withPlacer adds the health and the warnings of the placer.
 func withPlacer(h palapi.Health, warnings []string, v heartbeat.VitalSigns, now time.Time) palapi.Health {
 	h.At, h.Ready = v.LastCycle, !v.LastCycle.IsZero()
-	if h.Trouble = v.Trouble(now); h.Trouble != "" {
+	h.Trouble = v.Trouble(now)
+	if h.Trouble != "" {
 		h.LastError = v.LastError
 	}
-	if again := v.Recovers(); again != "" {
+	again := v.Recovers()
+	if again != "" {
 		h.Warnings = append(h.Warnings, again)
 	}
 	h.Warnings = slices.Concat(h.Warnings, warnings)

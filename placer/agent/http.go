@@ -100,7 +100,8 @@ func (h *HTTP) published(at *net.TCPAddr) string {
 		host = name
 	}
 	if config, err := h.tls(); err == nil && config != nil && at.IP.IsLoopback() {
-		if leaf := config.Certificates[0].Leaf; leaf.VerifyHostname(host) != nil && leaf.VerifyHostname("localhost") == nil {
+		leaf := config.Certificates[0].Leaf
+		if leaf.VerifyHostname(host) != nil && leaf.VerifyHostname("localhost") == nil {
 			host = "localhost" // the certificate is for this name, not for the address
 		}
 	}
@@ -115,7 +116,8 @@ func (h *HTTP) published(at *net.TCPAddr) string {
 func (h *HTTP) checkNames() error {
 	for key, names := range map[string][]string{"bind_address": {h.BindAddress}, "allowed_hosts": h.AllowedHosts} {
 		for _, name := range names {
-			if _, notIP := netip.ParseAddr(name); strings.ContainsAny(name, "/:") && notIP != nil {
+			_, notIP := netip.ParseAddr(name)
+			if strings.ContainsAny(name, "/:") && notIP != nil {
 				return fmt.Errorf("http: %s: %q must be a host name or an IP address without a port", key, name)
 			}
 		}

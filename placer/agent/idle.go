@@ -82,7 +82,8 @@ func (i *idleGPUs) heard(held []query.Held, nodes []string, uses map[string]pala
 	since := map[string]idleGPU{}
 	for _, g := range held {
 		was, known := i.since[g.ID]
-		switch known = known && was.job == g.Job; {
+		known = known && was.job == g.Job
+		switch {
 		case asked[g.NodeID] && !uses[attr.GPUOf(g.ID)].Idle():
 		case known:
 			if asked[g.NodeID] {
@@ -124,7 +125,8 @@ func (i *idleGPUs) booked(all []accounting.IdleGPU) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for _, p := range all {
-		if was := i.since[p.GPU]; was.job == p.Job && !was.at.After(p.From) {
+		was := i.since[p.GPU]
+		if was.job == p.Job && !was.at.After(p.From) {
 			was.booked = p.To
 			i.since[p.GPU] = was
 		}
@@ -136,7 +138,8 @@ func (i *idleGPUs) booked(all []accounting.IdleGPU) {
 func (i *idleGPUs) of(g palapi.GPU, now time.Time) time.Time {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if was := i.since[g.ID]; was.job != "" && was.job == g.Job && now.Sub(was.at) >= idleAfter {
+	was := i.since[g.ID]
+	if was.job != "" && was.job == g.Job && now.Sub(was.at) >= idleAfter {
 		return was.at
 	}
 	return time.Time{}
@@ -166,8 +169,10 @@ func (a *Agent) watchIdle(ctx context.Context, client *nomad.Client) {
 	for {
 		select {
 		case now := <-tick.C:
-			if p := a.current.Load(); p != nil && now.Sub(known) >= askAgain {
-				if picture := p.Picture(); picture != nil {
+			p := a.current.Load()
+			if p != nil && now.Sub(known) >= askAgain {
+				picture := p.Picture()
+				if picture != nil {
 					held, known = picture.Held(), now
 				}
 			}

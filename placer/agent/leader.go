@@ -181,7 +181,8 @@ func (a *Agent) noteLock(ctx context.Context, err error, took, ttl time.Duration
 		text = fmt.Sprintf("Nomad took %s to answer, but an agent with lock_ttl = %s keeps the lock only if Nomad answers within %s: find out why Nomad is slow, or set high_availability { lock_ttl = %q } for all agents",
 			took.Round(time.Second), ttl, (ttl / 3).Round(time.Second/10), (4 * took).Round(time.Second))
 	}
-	switch was := a.lockError.Swap(&text); {
+	was := a.lockError.Swap(&text)
+	switch {
 	case text != "" && (was == nil || *was != text):
 		a.log.Warn("cannot hold the lock; until a retry succeeds, this agent cannot take over", "error", text)
 	case text == "" && was != nil && *was != "":

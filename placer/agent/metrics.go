@@ -82,7 +82,8 @@ func (a *Agent) metrics(now time.Time) Metrics {
 		m.LongestWait = max(0, now.Sub(st.WaitsSince).Seconds())
 	}
 	m.StopsLost, m.StopsWon = st.Stopped.LostGPUSeconds, st.Stopped.SavedSeconds
-	if s := st.Slowdown; s.GPUs > 0 {
+	s := st.Slowdown
+	if s.GPUs > 0 {
 		m.Slowdown["chosen"], m.Slowdown["packed"] = s.Chosen, s.Packed
 		m.PredictedGPUs = s.GPUs
 	}
@@ -136,7 +137,8 @@ func (a *Agent) gauges() []meter.Gauge {
 		{Name: "warnings", Help: "Number of problems that operators should look at. /v1/health lists them.", Read: read(func(Metrics) any { return a.health(time.Now()).WarningCount })},
 	}
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[Metrics]()) {
-		if help, name := f.Tag.Get("help"), f.Tag.Get("json"); help != "" {
+		help, name := f.Tag.Get("help"), f.Tag.Get("json")
+		if help != "" {
 			of := func(m Metrics) any { return reflect.ValueOf(m).FieldByIndex(f.Index).Interface() }
 			out = append(out, meter.Gauge{Name: name, Help: help, Label: f.Tag.Get("label"), Counter: strings.HasSuffix(name, "_total"), Read: read(of)})
 		}

@@ -91,7 +91,8 @@ func (n *Nomad) config() (*api.Config, error) {
 		if err != nil {
 			return nil, fmt.Errorf("nomad: token_file: %w", err)
 		}
-		if cfg.SecretID = strings.TrimSpace(string(token)); cfg.SecretID == "" {
+		cfg.SecretID = strings.TrimSpace(string(token))
+		if cfg.SecretID == "" {
 			return nil, fmt.Errorf("nomad: token_file: %q is empty", n.TokenFile)
 		}
 	}

@@ -36,7 +36,8 @@ func (s *server) servePlan(w http.ResponseWriter, r *http.Request) {
 		err = c.plans(r.Context(), rewrite.Gate(job))
 	}
 	if why, ok := nomad.Invalid(err); ok {
-		if e := query.Refused(job); e != nil { // this explanation shows the author what to change
+		e := query.Refused(job)
+		if e != nil { // this explanation shows the author what to change
 			writeJSON(w, http.StatusOK, e)
 			return
 		}

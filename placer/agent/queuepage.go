@@ -91,12 +91,14 @@ func newQueueQuery(v url.Values) (q queueQuery, err error) {
 		search: strings.ToLower(v.Get("search")), class: v.Get("class"),
 	}
 	for _, state := range words(v["state"]) {
-		if states := palapi.States(); !slices.Contains(states, palapi.State(state)) {
+		states := palapi.States()
+		if !slices.Contains(states, palapi.State(state)) {
 			return q, fmt.Errorf("state=%q is none of %s", state, commaList(states))
 		}
 		q.states = append(q.states, palapi.State(state))
 	}
-	if class, e := pal.ParseAppClass(q.class); e == nil {
+	class, e := pal.ParseAppClass(q.class)
+	if e == nil {
 		q.class = string(class)
 	} else if q.class != "" {
 		return q, fmt.Errorf("class=%q: %w", q.class, e)

@@ -40,7 +40,8 @@ func (h *samples) add(s palapi.Sample, events *placer.EventLog) {
 	defer h.mu.Unlock()
 	since, _ := events.After(h.counted)
 	for _, e := range since {
-		if h.counted = e.ID; e.Kind == palapi.EventPlaced {
+		h.counted = e.ID
+		if e.Kind == palapi.EventPlaced {
 			s.Placed++
 		}
 	}
@@ -72,7 +73,8 @@ func (a *Agent) remember(ctx context.Context, client *nomad.Client) {
 	for {
 		select {
 		case now := <-tick.C:
-			if s, known := sampleOf(a.metrics(now), now); known {
+			s, known := sampleOf(a.metrics(now), now)
+			if known {
 				a.samples.add(s, a.hooks.Events)
 				tick.Reset(sampleEvery)
 			}
@@ -102,7 +104,8 @@ func sampleOf(m Metrics, now time.Time) (s palapi.Sample, ok bool) {
 //	GET /v1/history?after=<time of a sample>
 func (s *server) serveSamples(w http.ResponseWriter, r *http.Request) {
 	var after time.Time
-	if text := r.URL.Query().Get("after"); text != "" {
+	text := r.URL.Query().Get("after")
+	if text != "" {
 		var err error
 		if after, err = time.Parse(time.RFC3339, text); err != nil {
 			http.Error(w, fmt.Sprintf("after=%q is not a time such as 2006-01-02T15:04:05Z", text), http.StatusBadRequest)
@@ -148,7 +151,8 @@ func (s *server) serveUses(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	wanted := map[string]bool{}
-	if nodes := q["node"]; len(nodes) > 0 {
+	nodes := q["node"]
+	if len(nodes) > 0 {
 		for _, g := range snapshot.SomeGPUs(palapi.GPUFilter{Nodes: nodes}) {
 			wanted[g.ID] = true
 		}
@@ -156,7 +160,8 @@ func (s *server) serveUses(w http.ResponseWriter, r *http.Request) {
 	out, sees := []palapi.Use{}, c.sees(r.Context())
 	events, _ := s.agent.hooks.Events.After(0)
 	for _, u := range uses(events) {
-		if job := q.Get("job"); job != "" && (u.Job != job || u.Namespace != cmp.Or(q.Get("namespace"), "default")) {
+		job := q.Get("job")
+		if job != "" && (u.Job != job || u.Namespace != cmp.Or(q.Get("namespace"), "default")) {
 			continue
 		}
 		if q.Has("node") {

@@ -178,7 +178,8 @@ func (s *server) serveGPUs(w http.ResponseWriter, r *http.Request) {
 	}
 	filter := palapi.GPUFilter{Nodes: q["node"], ID: q.Get("gpu"), Job: q.Get("job"), Trouble: q.Get("trouble") == "true", Outliers: q.Get("outliers") == "true", Most: most}
 	sees, operates := c.sees(r.Context()), c.asOperator(r.Context())
-	if namespace, _, _ := strings.Cut(filter.Job, "/"); filter.Job != "" && !sees(namespace) {
+	namespace, _, _ := strings.Cut(filter.Job, "/")
+	if filter.Job != "" && !sees(namespace) {
 		writeJSON(w, http.StatusOK, []palapi.GPU{})
 		return
 	}
@@ -198,7 +199,8 @@ func (s *server) serveGPUs(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *server) serveModels(w http.ResponseWriter, r *http.Request) {
-	if _, snapshot, ok := s.snapshotFor(w, r, (*caller).readsNodes); ok {
+	_, snapshot, ok := s.snapshotFor(w, r, (*caller).readsNodes)
+	if ok {
 		writeJSON(w, http.StatusOK, snapshot.Models())
 	}
 }
@@ -265,7 +267,8 @@ func (s *server) addLive(ctx context.Context, c *caller, snapshot *query.Snapsho
 		if g.Live != nil {
 			e.Live[attr.GPUOf(g.ID)] = *g.Live
 		}
-		if since := s.agent.idle.of(g, time.Now()); !since.IsZero() {
+		since := s.agent.idle.of(g, time.Now())
+		if !since.IsZero() {
 			e.Idle[attr.GPUOf(g.ID)] = since
 		}
 	}

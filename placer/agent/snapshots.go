@@ -60,7 +60,8 @@ func (s *snapshots) placer(ctx context.Context) (*placer.Placer, error) {
 	ctx, cancel := context.WithTimeout(ctx, beginsWithin)
 	defer cancel()
 	for {
-		if p := s.atWork(); p != nil {
+		p := s.atWork()
+		if p != nil {
 			return p, nil
 		}
 		if ctx.Err() != nil {
@@ -93,7 +94,8 @@ const upToNowWithin = 2 * time.Second
 
 // latest returns the latest snapshot, however old; nil if there is none.
 func (s *snapshots) latest() *query.Snapshot {
-	if p := s.atWork(); p != nil {
+	p := s.atWork()
+	if p != nil {
 		return p.Picture()
 	}
 	return nil
@@ -122,7 +124,8 @@ func (s *snapshots) changed() {
 
 // forget forces a new snapshot, because the last one cannot be trusted.
 func (s *snapshots) forget() {
-	if p := s.atWork(); p != nil {
+	p := s.atWork()
+	if p != nil {
 		p.ForgetPicture()
 	}
 }

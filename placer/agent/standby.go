@@ -18,7 +18,8 @@ import (
 // answersItself reports whether a standby agent answers the request itself, because the request is
 // about this agent, or needs no data of the placer.
 func answersItself(r *http.Request) bool {
-	switch path := r.URL.Path; path {
+	path := r.URL.Path
+	switch path {
 	case "/", "/v1/agent", "/v1/metrics", "/v1/admission":
 		return true
 	case "/v1/health":

@@ -63,7 +63,8 @@ func (s *server) serveStream(w http.ResponseWriter, r *http.Request) {
 			messages = []message{alive}
 		}
 		if len(messages) > 0 {
-			if heard = time.Now(); send(w, messages) != nil {
+			heard = time.Now()
+			if send(w, messages) != nil {
 				return // the page is gone, or too slow
 			}
 		}

@@ -27,13 +27,15 @@ func (e *Explanation) Next(jobspec string) []string {
 		steps = append(steps, "To lift the hold: nomad-pal hold -lift "+e.argument(jobspec, e.Job))
 	}
 	job := e.argument(jobspec, e.Job)
-	switch d := e.Deployment; {
+	d := e.Deployment
+	switch {
 	case d != nil && d.Status == api.DeploymentStatusFailed:
 		steps = append(steps, fmt.Sprintf("The deployment of version %d failed: change the job and run it, or go back to a version that ran: nomad job history %s, then nomad job revert", d.Version, job))
 	case e.Retry:
 		steps = append(steps, "If Nomad does not place a missing member again: nomad job eval -force-reschedule "+job+". If Nomad still does not place it, change the job and run it.")
 	}
-	if d := e.Deployment; d != nil && d.Promotable {
+	d = e.Deployment
+	if d != nil && d.Promotable {
 		id := e.argument(jobspec, d.ID[:min(8, len(d.ID))])
 		healthy := map[bool]string{false: ", once its canaries are healthy"}[d.Promote]
 		steps = append(steps, fmt.Sprintf("To promote version %d%s: nomad deployment promote %s. To give up this version: nomad deployment fail %s", d.Version, healthy, id, id))
@@ -53,7 +55,8 @@ func (e *Explanation) Next(jobspec string) []string {
 			steps = append(steps, "The job's runs continue. To stop these runs: nomad-pal cancel "+e.argument(jobspec, e.Job))
 		}
 	case Failed:
-		if n := len(e.Failures); n > 0 {
+		n := len(e.Failures)
+		if n > 0 {
 			id := e.Failures[n-1].Alloc
 			alloc := e.argument(jobspec, id[:min(8, len(id))])
 			steps = append(steps, "Output of the last failed member: nomad alloc logs -stderr "+alloc, "Events of this member: nomad alloc status "+alloc)

@@ -28,7 +28,8 @@ func (a *Alloc) End() time.Time {
 		}
 		last = max(last, at)
 	}
-	if at := time.Unix(0, last); last > a.CreateTime && at.Before(heard) && a.Client != api.AllocClientStatusLost {
+	at := time.Unix(0, last)
+	if last > a.CreateTime && at.Before(heard) && a.Client != api.AllocClientStatusLost {
 		return at
 	}
 	return heard

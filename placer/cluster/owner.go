@@ -131,7 +131,8 @@ func (s *State) owned(n *api.Node, conflicts map[conflict][]string) *api.Node {
 	}
 	var left []string
 	for id := range namedBy(n) {
-		if _, shared := s.owners.shared[id]; !shared {
+		_, shared := s.owners.shared[id]
+		if !shared {
 			continue
 		}
 		owner, why := s.owners.owner(id, s.Nodes)
@@ -213,7 +214,8 @@ func (s *State) warn(conflicts map[conflict][]string) {
 	for _, id := range slices.Sorted(maps.Keys(s.odd)) {
 		out = append(out, s.odd[id]...)
 	}
-	if more := len(out) - maxWarnings; more > 0 {
+	more := len(out) - maxWarnings
+	if more > 0 {
 		out = append(out[:maxWarnings], fmt.Sprintf("%d more warnings about nodes are not shown", more))
 	}
 	s.warnings = out

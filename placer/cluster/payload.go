@@ -93,7 +93,8 @@ func (p *NodePayload) AsNode() *api.Node {
 		return nil
 	}
 	n := p.Node
-	if d := p.DrainStrategy; d != nil {
+	d := p.DrainStrategy
+	if d != nil {
 		n.DrainStrategy = &api.DrainStrategy{DrainSpec: api.DrainSpec{Deadline: d.Deadline}, ForceDeadline: d.ForceDeadline.Time}
 	}
 	n.Drivers = map[string]*api.DriverInfo{}

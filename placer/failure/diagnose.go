@@ -74,7 +74,8 @@ func Diagnose(a *cluster.Alloc, gpus []string, node string, unhealthy map[string
 				return f
 			}
 		}
-		if said := endedWell(events); said != "" && a.Tasks[task].Failed {
+		said := endedWell(events)
+		if said != "" && a.Tasks[task].Failed {
 			f.Reason = fmt.Sprintf("task %q %s", task, said)
 			return f
 		}
@@ -107,7 +108,8 @@ func endedWell(events []*api.TaskEvent) string {
 // UntilKilled returns the events of a task up to the moment when Nomad began to kill the task.
 // Later events, such as an exit code or a failed start, do not show why the allocation failed.
 func UntilKilled(events []*api.TaskEvent) []*api.TaskEvent {
-	if i := slices.IndexFunc(events, func(e *api.TaskEvent) bool { return e.Type == api.TaskKilling }); i >= 0 {
+	i := slices.IndexFunc(events, func(e *api.TaskEvent) bool { return e.Type == api.TaskKilling })
+	if i >= 0 {
 		return events[:i]
 	}
 	return events

@@ -197,7 +197,8 @@ func (e Evidence) tries(now time.Time) []*try {
 			k = len(out)
 			out = append(out, &try{namespace: f.Namespace, family: Family(f.Job), job: f.Job, placed: placed, gpus: map[string]bool{}})
 		}
-		if t := out[k]; f.At.After(t.at) {
+		t := out[k]
+		if f.At.After(t.at) {
 			t.at = f.At
 		}
 		for _, id := range attr.GPUsOf(f.GPUs) {

@@ -41,7 +41,8 @@ func (g *Lifecycle) readRecord(w World) ([]Effect, bool) {
 		return await(ReadVersions{})
 	}
 	var out []Effect
-	switch asked := askedBeforePins(g.Job, g.read.versions); {
+	asked := askedBeforePins(g.Job, g.read.versions)
+	switch {
 	case r == nil, doubtful && g.runAgain(r, asked, w):
 		r = &Record{Namespace: g.Key.Namespace, Job: g.Key.ID, Submitted: asked.since}
 		r.startsAgain(g.Job)
@@ -52,7 +53,8 @@ func (g *Lifecycle) readRecord(w World) ([]Effect, bool) {
 	}
 	g.Record = r
 	g.forgive()
-	if ids := r.Pinned(g.Job, g.Pins); ids != nil {
+	ids := r.Pinned(g.Job, g.Pins)
+	if ids != nil {
 		out = append(out, Own{ids})
 	}
 	return out, true
@@ -136,13 +138,15 @@ func (g *Lifecycle) requeueIncomplete(w World) ([]Effect, bool) {
 	}
 	e, _ := Blocked(g.Job, g.read.evaluations)
 	why, blocked := g.stuck(w), e != nil
-	if es, enough := g.haveEvaluated(why, blocked, w); enough {
+	es, enough := g.haveEvaluated(why, blocked, w)
+	if enough {
 		return es, len(es) == 0
 	}
 	was, stuck := g.Trouble(), why
 	why = g.incomplete(reason.Incomplete, stuck)
 	g.fail(now, why)
-	if rest := g.leftToNomad(); rest != "" {
+	rest := g.leftToNomad()
+	if rest != "" {
 		if g.SetTrouble(stuck.And(reason.Reason{Kind: rest})); g.Trouble().Same(was) {
 			return nil, false
 		}
@@ -207,7 +211,8 @@ func (g *Observed) incomplete(kind reason.Kind, why reason.Reason) reason.Reason
 // evaluation from before the last registration.
 func (g *Lifecycle) stuck(w World) reason.Reason {
 	e, settled := Blocked(g.Job, g.read.evaluations)
-	switch f := w.LastFailure(g.Job); {
+	f := w.LastFailure(g.Job)
+	switch {
 	case !settled:
 		return reason.Reason{}
 	case e != nil && g.preemptedByNomad(w):
@@ -297,7 +302,8 @@ func (g *Lifecycle) requeueMisplaced(w World) ([]Effect, bool) {
 			return await(ReadEvaluations{})
 		case none && blocked != nil: // the deployment finds no room for any member
 		case g.read.deploys || !g.misplacedAgain():
-			if g.RetryAt = now.Add(evaluateAgain); g.read.deploys {
+			g.RetryAt = now.Add(evaluateAgain)
+			if g.read.deploys {
 				return nil, false
 			}
 			g.SetTrouble(reason.Reason{Kind: reason.BesidePins})
@@ -338,7 +344,8 @@ func (g *memory) recordReady(w World) ([]Effect, bool) {
 	if g.Pins.Mode != rewrite.ModeGPU || !r.chose(g.Pins) { // Nomad chose the GPUs, or the author reverted to other pins
 		r.Got(w.Describe(g.Request.Gang, w.Running(g.Request, w.Holds(g.Key))))
 	}
-	if at := g.PlacedAgain(); !r.Ready.IsZero() && !at.IsZero() {
+	at := g.PlacedAgain()
+	if !r.Ready.IsZero() && !at.IsZero() {
 		r.Restarted = at
 	}
 	r.Ready, r.JobModifyIndex = w.Now(), *g.Job.JobModifyIndex
@@ -353,7 +360,8 @@ func (st Observed) PlacedAgain() (first time.Time) {
 		if !a.PlacedFor(st.Job) {
 			return time.Time{}
 		}
-		if at := time.Unix(0, a.CreateTime); first.IsZero() || at.Before(first) {
+		at := time.Unix(0, a.CreateTime)
+		if first.IsZero() || at.Before(first) {
 			first = at
 		}
 	}

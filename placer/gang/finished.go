@@ -170,7 +170,8 @@ func leadsTo(versions map[uint64]*api.Job, v uint64, last finish, job *api.Job) 
 	}
 	asks := SpecText(rewrite.Author(base))
 	for ; v <= *job.Version; v++ {
-		if now := versions[v]; now == nil || !ours(now) || SpecText(rewrite.Author(now)) != asks {
+		now := versions[v]
+		if now == nil || !ours(now) || SpecText(rewrite.Author(now)) != asks {
 			return false
 		}
 	}
@@ -204,7 +205,8 @@ func finished(a *cluster.Alloc) bool {
 func endedByThemselves(tasks map[string]*api.TaskState) bool {
 	for _, s := range tasks {
 		events := failure.UntilKilled(s.Events)
-		if n := len(events); n > 0 && n < len(s.Events) && (events[n-1].Type == api.TaskLeaderDead || events[n-1].Type == failure.TaskMainDead) {
+		n := len(events)
+		if n > 0 && n < len(s.Events) && (events[n-1].Type == api.TaskLeaderDead || events[n-1].Type == failure.TaskMainDead) {
 			continue
 		}
 		if s.Failed || !endedLastWell(events) {
@@ -270,7 +272,8 @@ func finishedIn(job *api.Job, version uint64, as []*cluster.Alloc) (at time.Time
 			done[a.Group] = map[string]bool{}
 		}
 		done[a.Group][a.Name] = true
-		if end := time.Unix(0, a.ModifyTime); end.After(at) {
+		end := time.Unix(0, a.ModifyTime)
+		if end.After(at) {
 			at = end
 		}
 	}

@@ -63,7 +63,8 @@ func (g *known) forgive() {
 // ownFailure returns the failure that the gang itself caused and that keeps it from running, or nil
 // if there is none. Members also fail because the gang lost another member.
 func (g *known) ownFailure(w World) *palapi.Failure {
-	if f := w.LastFailure(g.Job); f != nil && f.Cause == palapi.CauseUser && g.Record != nil && !lostMembers(g.Job, w) {
+	f := w.LastFailure(g.Job)
+	if f != nil && f.Cause == palapi.CauseUser && g.Record != nil && !lostMembers(g.Job, w) {
 		return f
 	}
 	return nil
@@ -161,7 +162,8 @@ func (g *Lifecycle) resolveDoubt(w World) ([]Effect, bool) {
 	r.Doubt = Doubt{}
 	switch {
 	case !w.Now().Before(d.Until):
-		if said := g.giveUpAfter(&r, d.Cause, w); said != nil {
+		said := g.giveUpAfter(&r, d.Cause, w)
+		if said != nil {
 			return append(said, WriteRecord{r}), false
 		}
 	case slices.ContainsFunc(w.Allocs(g.Key), func(a *cluster.Alloc) bool { return a.CreateIndex > d.Start && w.NodeLost(a) }):

@@ -243,7 +243,8 @@ func (g *memory) unverified() bool { return g.assumed != nil && g.assumed == g.J
 // verifyLater remembers the job that the placer has registered, until an event shows which job
 // Nomad has stored.
 func (g *memory) verifyLater(job *api.Job) {
-	if g.assumed = job; *job.JobModifyIndex == *g.Job.JobModifyIndex { // nothing changed, so no event will come
+	g.assumed = job
+	if *job.JobModifyIndex == *g.Job.JobModifyIndex { // nothing changed, so no event will come
 		g.assumed = nil
 	}
 }
@@ -304,7 +305,8 @@ func (g *memory) fail(now time.Time, why reason.Reason) {
 
 // reasonOf extracts the reason from an error.
 func reasonOf(err error) reason.Reason {
-	if r, is := errors.AsType[*DryRunRefusal](err); is {
+	r, is := errors.AsType[*DryRunRefusal](err)
+	if is {
 		return r.Why
 	}
 	return reason.Unread(err.Error())
@@ -323,7 +325,8 @@ func (g *known) addRunTime(r *Record, why reason.Reason, members int, w World) {
 func (g *known) startedAt(now time.Time) time.Time {
 	at := now
 	for _, a := range g.Members {
-		if c := time.Unix(0, a.CreateTime); c.Before(at) {
+		c := time.Unix(0, a.CreateTime)
+		if c.Before(at) {
 			at = c
 		}
 	}
@@ -341,14 +344,17 @@ func (g *known) endedRun(w World) (began, ended time.Time) {
 		if !a.PlacedFor(g.Job) {
 			continue
 		}
-		if at := time.Unix(0, a.CreateTime); began.IsZero() || at.Before(began) {
+		at := time.Unix(0, a.CreateTime)
+		if began.IsZero() || at.Before(began) {
 			began = at
 		}
-		if at := time.Unix(0, a.ModifyTime); at.After(ended) {
+		at = time.Unix(0, a.ModifyTime)
+		if at.After(ended) {
 			ended = at
 		}
 	}
-	if r := g.Record; r != nil && r.Stopped.After(began) {
+	r := g.Record
+	if r != nil && r.Stopped.After(began) {
 		began = r.Stopped
 	}
 	return began, ended

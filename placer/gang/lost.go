@@ -37,7 +37,8 @@ func (st Observed) lost(w World) bool {
 	case slices.ContainsFunc(w.Allocs(st.Key), func(a *cluster.Alloc) bool { return a.Live() && a.Client != api.AllocClientStatusUnknown }):
 		return false // Nomad calls the job dead while stopped tasks are still ending, and these tasks can still succeed
 	}
-	if f := w.LastFailure(st.Job); f != nil && f.Cause != palapi.CauseUnknown && st.startsAsAWhole() {
+	f := w.LastFailure(st.Job)
+	if f != nil && f.Cause != palapi.CauseUnknown && st.startsAsAWhole() {
 		return true // even if the gang must not be retried, because its record then shows that the placer gave up
 	}
 	if !st.NeedsAll() {
@@ -82,11 +83,13 @@ func (g *Lifecycle) requeueLost(w World) ([]Effect, bool) {
 		return g.placeStopped(w)
 	}
 	why := reason.Reason{Kind: reason.MembersStopped}
-	if f := w.LastFailure(g.Job); f != nil {
+	f := w.LastFailure(g.Job)
+	if f != nil {
 		why = reason.Unread(f.Reason)
 	}
 	r, said := g.countFailure(w)
-	if f := g.ownFailure(w); f != nil && r.GivenUp.IsZero() && w.Now().Sub(f.At) >= retryWithin {
+	f = g.ownFailure(w)
+	if f != nil && r.GivenUp.IsZero() && w.Now().Sub(f.At) >= retryWithin {
 		late := *r
 		g.giveUp(&late, reason.Reason{Kind: reason.FailedUnseen, Minutes: int(retryWithin.Minutes()), Cause: f.Reason})
 		r, said = &late, append(said, g.log(Warn, "giving up", "reason", late.GivenUp))
@@ -94,7 +97,8 @@ func (g *Lifecycle) requeueLost(w World) ([]Effect, bool) {
 	if !r.GivenUp.IsZero() { // the placer does nothing more for the job
 		return append(said, WriteRecord{*r}), false
 	}
-	if doubt := r.inDoubt(g.Job, w.Retries()); !doubt.IsZero() { // the job stays dead in Nomad if the placer gives it up
+	doubt := r.inDoubt(g.Job, w.Retries())
+	if !doubt.IsZero() { // the job stays dead in Nomad if the placer gives it up
 		if g.SetTrouble(doubt); r == g.Record {
 			return nil, false
 		}

@@ -36,7 +36,8 @@ func HasCanaries(job *api.Job) bool {
 // keep Nomad from nothing, and the reschedule block decides how often Nomad retries a failed member.
 // A batch job of which no member runs or has succeeded is requeued.
 func (g *Observed) leftToNomad() reason.Kind {
-	switch service := *g.Job.Type == api.JobTypeService; {
+	service := *g.Job.Type == api.JobTypeService
+	switch {
 	case g.NeedsAll(), !service && g.Have == 0:
 		return ""
 	case g.Live > 0:
@@ -63,7 +64,8 @@ func (g *Lifecycle) placeLeftOut(w World) ([]Effect, bool) {
 	if !g.read.hasEvaluations {
 		return await(ReadEvaluations{Limited: true})
 	}
-	if e, settled := Blocked(g.Job, g.read.evaluations); e != nil || !settled {
+	e, settled := Blocked(g.Job, g.read.evaluations)
+	if e != nil || !settled {
 		g.evaluatedAt = w.Now() // look again later
 		return nothing()
 	}

@@ -85,7 +85,8 @@ func (g *memory) countOutage(r *Record, f *palapi.Failure, w World) []Effect {
 	if g.ranFor(steadyAfter, f.At) {
 		r.Outage = Outage{}
 	}
-	if r.Outage = r.Outage.after(f, w.Now()); !r.Outage.hopeless() {
+	r.Outage = r.Outage.after(f, w.Now())
+	if !r.Outage.hopeless() {
 		return nil
 	}
 	g.giveUp(r, reason.Reason{Kind: reason.LostTooOften, Tries: r.Outage.Failures, Cause: f.Reason})

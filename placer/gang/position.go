@@ -44,7 +44,8 @@ func (g *Lifecycle) findPosition(World) ([]Effect, bool) {
 	case len(g.Pins.Groups) > 0:
 		g.position = position{index: index}
 		at := askedAgain(g.Job, g.read.versions)
-		switch mended := mendedAt(g.Job, g.read.versions); {
+		mended := mendedAt(g.Job, g.read.versions)
+		switch {
 		case !g.Record.GivenUp.IsZero() && mended.After(at):
 			at = mended
 		case mended.After(g.Record.Outage.Last):
@@ -68,7 +69,8 @@ func (g *Lifecycle) findPosition(World) ([]Effect, bool) {
 		if !g.read.hasRecord {
 			return await(ReadRecord{})
 		}
-		if r := g.read.record; r != nil && r.GivenUp.IsZero() { // an edit of a gang that was given up begins a new try
+		r := g.read.record
+		if r != nil && r.GivenUp.IsZero() { // an edit of a gang that was given up begins a new try
 			found.since, found.record = r.Submitted, r
 		}
 	}
@@ -85,7 +87,8 @@ func (g *Lifecycle) findPosition(World) ([]Effect, bool) {
 // search is needed if the place is known, or if a job without pins does not wait. For a job with
 // pins, no search is needed if its record is up to date or has not been read yet.
 func (g *known) positionKnown() bool {
-	switch index := *g.Job.JobModifyIndex; {
+	index := *g.Job.JobModifyIndex
+	switch {
 	case g.position.index == index:
 		return true
 	case len(g.Pins.Groups) > 0: // the job cannot have been stopped before its second version
@@ -120,7 +123,8 @@ func firstAsked(job *api.Job, versions map[uint64]*api.Job) ask {
 		if rewrite.Stopped(o) || !rewrite.Gated(o) || rewrite.AllGPUs(o) < gpus {
 			break
 		}
-		if _, pinned := rewrite.Pinned(o); pinned {
+		_, pinned := rewrite.Pinned(o)
+		if pinned {
 			return ask{since: since, requeued: true}
 		}
 		since, gpus = time.Unix(0, *o.SubmitTime), rewrite.AllGPUs(o)

@@ -38,7 +38,8 @@ func (g *known) QueueJob(restart time.Duration) queue.Job {
 	h := g.Request.Hints
 	var attained, done, waited time.Duration
 	returns := false
-	if r := g.ran(); r != nil && r.Attained > 0 {
+	r := g.ran()
+	if r != nil && r.Attained > 0 {
 		attained, done, waited = r.Attained, r.Done, r.Waited
 		returns = r.StoppedWhy.Kind == reason.MembersStopped
 	}
@@ -91,7 +92,8 @@ func (g *known) ran() *Record {
 
 // WaitsSince returns the time when the gang's present wait began.
 func (g *known) WaitsSince() time.Time {
-	if r := g.ran(); r != nil && r.Attained > 0 && !r.Stopped.IsZero() {
+	r := g.ran()
+	if r != nil && r.Attained > 0 && !r.Stopped.IsZero() {
 		return r.Stopped
 	}
 	return g.AsksSince()
@@ -107,7 +109,8 @@ func (g *known) NewRecord(now time.Time, d pal.Decision, note Note) Record {
 		r.UserFailures, r.Doubt, r.Outage = g.Record.UserFailures, g.Record.Doubt, g.Record.Outage
 	}
 	r.Waited = max(0, now.Sub(g.WaitsSince()))
-	if had := g.ran(); had != nil && had.Attained > 0 {
+	had := g.ran()
+	if had != nil && had.Attained > 0 {
 		r.Attained, r.Done, r.Waited = had.Attained, had.Done, r.Waited+had.Waited
 	}
 	return r
@@ -192,7 +195,8 @@ func (g *known) asItRuns(w World) (queue.Job, pal.Placement) {
 	for _, m := range at.Members {
 		j.Gang.MemberSets[m.MemberSet].Members++
 	}
-	if r := g.Record; r != nil && r.Attained > 0 {
+	r := g.Record
+	if r != nil && r.Attained > 0 {
 		j.Attained, j.Done, j.Waited = r.Attained, r.Done, r.Waited
 	}
 	return j, at
@@ -237,7 +241,8 @@ func (g *memory) runInQueue(_ Event, w World) []Effect {
 // the author now requests something else.
 func (g *Lifecycle) runsOnInQueue(e Event, w World) []Effect {
 	if !g.Queued && g.Refused == nil && g.stop == nil {
-		if es := g.restored(false, w); es != nil {
+		es := g.restored(false, w)
+		if es != nil {
 			return es
 		}
 	}
@@ -257,7 +262,8 @@ func (g *memory) settle() []Effect {
 // GPUs when the author registered it. If the job's wait for pal_after and pal_begin ended later,
 // AsksSince returns the end of that wait.
 func (g *known) AsksSince() time.Time {
-	if submitted := g.Submitted(); submitted.After(g.eligible) {
+	submitted := g.Submitted()
+	if submitted.After(g.eligible) {
 		return submitted
 	}
 	return g.eligible

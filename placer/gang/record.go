@@ -89,7 +89,8 @@ const (
 // slower is the factor by which missing members slowed the gang.
 func (r *Record) stop(now time.Time, why reason.Reason, ran time.Duration, slower float64) {
 	cost := slower
-	if c := r.Decision.Chosen; c != nil && c.Cost > 0 {
+	c := r.Decision.Chosen
+	if c != nil && c.Cost > 0 {
 		cost *= c.Cost
 	}
 	r.Attained, r.Done, r.Stopped = r.Attained+ran, r.Done+time.Duration(float64(ran)/cost), now
@@ -100,7 +101,8 @@ func (r *Record) stop(now time.Time, why reason.Reason, ran time.Duration, slowe
 // decision in the record no longer applies. The record keeps the job's run time, wait time and
 // failures.
 func (r *Record) startsAgain(job *api.Job) {
-	switch at := time.Unix(0, *job.SubmitTime); { // count the wait as NewRecord does
+	at := time.Unix(0, *job.SubmitTime)
+	switch { // count the wait as NewRecord does
 	case r.Attained > 0 && !r.Stopped.IsZero():
 		r.Waited += max(0, at.Sub(r.Stopped))
 	case r.Attained == 0 && r.Ready.IsZero():
@@ -142,7 +144,8 @@ func (r *Record) Got(is *pal.Choice) {
 // decision, because they no longer apply.
 func (r *Record) Resized(is *pal.Choice) {
 	d := &r.Decision
-	if n := len(is.GPUIDs()); n != d.Demand {
+	n := len(is.GPUIDs())
+	if n != d.Demand {
 		d.Chosen, d.Demand, d.Candidates, r.Predicted = is, n, pal.Candidates{}, nil
 		d.Walk, d.WalkOmitted, d.Packed = nil, 0, nil
 	}
@@ -167,7 +170,8 @@ func (r *Record) Pinned(job *api.Job, pins rewrite.Pins) []string {
 		return nil
 	}
 	if r.MembersOmitted > 0 {
-		if all := pins.GPUs(); r.JobModifyIndex == *job.JobModifyIndex && len(all) == r.Decision.Demand {
+		all := pins.GPUs()
+		if r.JobModifyIndex == *job.JobModifyIndex && len(all) == r.Decision.Demand {
 			return all
 		}
 		return nil

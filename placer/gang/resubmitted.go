@@ -52,7 +52,8 @@ func (g *Observed) notOthers(w World) rewrite.Pins {
 // roomFor returns the number of the job's members for which the pins name GPUs.
 func roomFor(job *api.Job, p rewrite.Pins) (n int) {
 	for _, tg := range job.TaskGroups {
-		if each := rewrite.GPUsPerMember(tg); each > 0 {
+		each := rewrite.GPUsPerMember(tg)
+		if each > 0 {
 			gp, _ := p.Of(*tg.Name)
 			n += min(rewrite.Members(tg), len(gp.GPUs)/each)
 		}
@@ -87,10 +88,12 @@ func (g *Observed) lostOf(had *api.Job, pins rewrite.Pins, w World) bool {
 			return false
 		}
 		room := rewrite.Members(tg)
-		if gp, _ := pins.Of(*tg.Name); pins.Mode == rewrite.ModeGPU {
+		gp, _ := pins.Of(*tg.Name)
+		if pins.Mode == rewrite.ModeGPU {
 			room = len(gp.GPUs) / each
 		}
-		if e, elastic := rewrite.ElasticOf(had); elastic {
+		e, elastic := rewrite.ElasticOf(had)
+		if elastic {
 			room = e.Least
 		}
 		return there[*tg.Name] < min(rewrite.Members(tg), rewrite.Members(now), room)
@@ -169,7 +172,8 @@ func (g *Lifecycle) restorePins(w World) ([]Effect, bool) {
 		es, on := g.repin(ToRestore, pins, w)
 		return append([]Effect{g.log(Info, "the job was resubmitted, and its gang keeps its GPUs")}, es...), on
 	}
-	if g.asks = true; !g.broken(had, pins, w) {
+	g.asks = true
+	if !g.broken(had, pins, w) {
 		return nil, false
 	}
 	return append([]Effect{g.log(Info, "the author changed the job, but the gang is incomplete: requeueing the gang")}, g.stopFor(stopping{why: Requeued}, g.Record, w)...), false
@@ -274,7 +278,8 @@ func (g *Lifecycle) resized(w World) []Effect {
 func (g *Lifecycle) newestRun() (newest *api.Job) {
 	for _, a := range g.read.allocs {
 		live := slices.ContainsFunc(g.Members, func(m *cluster.Alloc) bool { return m.ID == a.ID })
-		if v := g.read.versions[*a.Version]; live && v != nil && (newest == nil || *v.Version > *newest.Version) {
+		v := g.read.versions[*a.Version]
+		if live && v != nil && (newest == nil || *v.Version > *newest.Version) {
 			newest = v
 		}
 	}
@@ -313,7 +318,8 @@ func sameButCounts(a, b *api.Job) bool {
 	like := *b
 	like.TaskGroups = slices.Clone(b.TaskGroups)
 	for i, tg := range like.TaskGroups {
-		if was := a.LookupTaskGroup(*tg.Name); was != nil {
+		was := a.LookupTaskGroup(*tg.Name)
+		if was != nil {
 			counts := *tg
 			counts.Count, like.TaskGroups[i] = was.Count, &counts
 		}

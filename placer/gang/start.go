@@ -60,7 +60,8 @@ func (g *memory) notStarted(s Start, f Failure, w World) []Effect {
 		return append(out, g.log(Debug, "the job changed while it was being registered; reading it again"))
 	}
 	g.fail(w.Now(), reasonOf(f.Err))
-	if refused := (*DryRunRefusal)(nil); errors.As(f.Err, &refused) {
+	refused := (*DryRunRefusal)(nil)
+	if errors.As(f.Err, &refused) {
 		g.retryRefused(refused, w)
 	}
 	g.stumbled = fmt.Sprintf("%T", Commit{})
@@ -138,7 +139,8 @@ func (g *memory) retryRefused(r *DryRunRefusal, w World) {
 		return
 	}
 	if len(r.Unfit) == 0 {
-		if again := w.Now().Add(refusedAgain); g.RetryAt.After(again) {
+		again := w.Now().Add(refusedAgain)
+		if g.RetryAt.After(again) {
 			g.RetryAt = again
 		}
 		return
@@ -163,7 +165,8 @@ const neverAgain = 5 * time.Minute
 // couldNever reports whether the placer knows that no node can take the gang. If the reason may
 // have changed, couldNever clears Never, and the placer tries the gang at once.
 func (g *memory) couldNever(w World) bool {
-	switch n := g.Never; {
+	n := g.Never
+	switch {
 	case n == nil:
 		return false
 	case n.index == *g.Job.JobModifyIndex && n.nodes == w.NodeChanges() && w.Now().Before(n.until):

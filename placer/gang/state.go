@@ -111,7 +111,8 @@ func Observe(s *cluster.State, job *api.Job) Observed {
 	st.LeftOut, st.LeftOutBeside = leftOut(job, as)
 	st.CutShort = cutShort(job, as)
 	dropped := (gated && !placed || st.CutShort) && !rewrite.Stopped(job)
-	if st.Nomad = st.state(pinned, gated, past, dropped); st.Nomad == palapi.Running && !live {
+	st.Nomad = st.state(pinned, gated, past, dropped)
+	if st.Nomad == palapi.Running && !live {
 		st.Nomad = palapi.Ended
 	}
 	return st
@@ -134,7 +135,8 @@ func cutShort(job *api.Job, as []*cluster.Alloc) bool {
 func newestOfEach(as []*cluster.Alloc) map[string]*cluster.Alloc {
 	last := map[string]*cluster.Alloc{}
 	for _, a := range as {
-		if was := last[a.Name]; was == nil || a.CreateIndex > was.CreateIndex {
+		was := last[a.Name]
+		if was == nil || a.CreateIndex > was.CreateIndex {
 			last[a.Name] = a
 		}
 	}

@@ -31,7 +31,8 @@ func (g *Lifecycle) Step(e Event, w World) []Effect {
 	default:
 		todo = handlerOf(g.State(w), e.event()).do(g, e, w)
 	}
-	if n := len(todo); n > 0 && AwaitsAnswer(todo[n-1]) {
+	n := len(todo)
+	if n > 0 && AwaitsAnswer(todo[n-1]) {
 		g.pending = todo[n-1]
 	}
 	return todo
@@ -134,7 +135,8 @@ func (g *Lifecycle) doDuties(w World) []Effect {
 			continue
 		}
 		es, on := d.do(g, w)
-		if out = append(out, es...); !on {
+		out = append(out, es...)
+		if !on {
 			break
 		}
 	}
@@ -143,10 +145,12 @@ func (g *Lifecycle) doDuties(w World) []Effect {
 
 // answer applies the answer to an effect and continues with the duties.
 func (g *Lifecycle) answer(e Event, of Effect, w World) []Effect {
-	if _, failed := e.(Failure); !failed && g.stumbled != "" && g.stumbled == fmt.Sprintf("%T", of) {
+	_, failed := e.(Failure)
+	if !failed && g.stumbled != "" && g.stumbled == fmt.Sprintf("%T", of) {
 		g.trouble, g.stumbled = nil, "" // the effect succeeded this time
 	}
-	if _, registered := e.(Registered); g.sizing != nil && !registered {
+	_, registered := e.(Registered)
+	if g.sizing != nil && !registered {
 		return g.goOnResizing(e)
 	}
 	switch a := e.(type) {
@@ -177,7 +181,8 @@ func (g *Lifecycle) answer(e Event, of Effect, w World) []Effect {
 func (g *Lifecycle) done(of Effect, w World) []Effect {
 	switch of := of.(type) {
 	case WriteRecord:
-		if s := g.stop; s != nil && !s.recorded {
+		s := g.stop
+		if s != nil && !s.recorded {
 			s.before, s.recorded = g.Record, true
 		}
 		g.Record, g.Unsaved = &of.Record, false
@@ -206,7 +211,8 @@ func (g *Lifecycle) registered(o Observed, of Effect, w World) []Effect {
 	}
 	members := g.Members
 	g.verifyLater(o.Job)
-	if g.lineage = g.lineage.rewrote(g.Job, o.Job); r.Why == ToUndo {
+	g.lineage = g.lineage.rewrote(g.Job, o.Job)
+	if r.Why == ToUndo {
 		g.lineage = lineage{}
 	}
 	g.becomes(o)
@@ -252,7 +258,8 @@ func (g *Lifecycle) failed(f Failure, w World) []Effect {
 	}
 	out = append(out, g.log(Warn, "could not act on a job", "state", g.State(w), "error", f.Err))
 	g.fail(w.Now(), reasonOf(f.Err))
-	if g.stumbled = ""; f.Of != nil {
+	g.stumbled = ""
+	if f.Of != nil {
 		g.stumbled = fmt.Sprintf("%T", f.Of)
 	}
 	return out

@@ -76,10 +76,12 @@ func ReadCSV(name string, r io.Reader, model string) ([]Row, error) {
 		}
 		s := profile.Sample{GPU: cell(columnGPU), App: pal.AppClass(cell(columnApp)), Model: cell(columnModel), Key: cell(columnKey)}
 		s.Time, err = number(columnTime, cell(columnTime))
-		if text := cell(columnNoise); err == nil && text != "" {
+		text := cell(columnNoise)
+		if err == nil && text != "" {
 			s.Noise, err = number(columnNoise, text)
 		}
-		if text := cell(columnRate); err == nil && text != "" {
+		text = cell(columnRate)
+		if err == nil && text != "" {
 			s.Rate, err = number(columnRate, text)
 		}
 		if err != nil {
@@ -113,7 +115,8 @@ func readHead(head []string) (map[string]int, error) {
 		if !slices.Contains(columns(), h) {
 			return nil, fmt.Errorf("column %q is unknown; the columns are %s", h, strings.Join(columns(), ", "))
 		}
-		if _, twice := at[h]; twice {
+		_, twice := at[h]
+		if twice {
 			return nil, fmt.Errorf("column %q occurs twice", h)
 		}
 		at[h] = i

@@ -78,7 +78,8 @@ func DefaultConfig() Config {
 func (c Config) MayStop(namespace string, class pal.AppClass) (may bool, from string) {
 	may, from = slices.Contains(c.DefaultPreempt, class), "default_preempt"
 	for name := c.Queue.TenantOf(namespace); name != ""; name = name[:max(0, strings.LastIndexByte(name, '/'))] {
-		if said := c.Queue.Tenants[name].DefaultPreempt; said != nil {
+		said := c.Queue.Tenants[name].DefaultPreempt
+		if said != nil {
 			may, from = *said, fmt.Sprintf("default_preempt of tenant %q", name)
 			break
 		}
@@ -92,7 +93,8 @@ func (c Config) MayStop(namespace string, class pal.AppClass) (may bool, from st
 // Warnings describes those parts of a valid configuration that no longer have an effect.
 func (c Config) Warnings(now time.Time) (out []string) {
 	for _, w := range c.Windows {
-		if _, _, ok := w.At(now); !ok {
+		_, _, ok := w.At(now)
+		if !ok {
 			out = append(out, fmt.Sprintf("window %q never opens again", w.Name))
 		}
 	}

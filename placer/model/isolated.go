@@ -84,7 +84,8 @@ func (m *Model) IsolatePanics(do func()) (done bool) {
 		}
 		k, ok := m.JobAtFault()
 		job := m.State.Jobs[k]
-		if _, again := m.IsolatedJobs[k]; !ok || job == nil || again {
+		_, again := m.IsolatedJobs[k]
+		if !ok || job == nil || again {
 			panic(r)
 		}
 		m.IsolateJob(k, r, m.Time)

@@ -69,7 +69,8 @@ func (m *Model) Leaving(st gang.Observed) (said []reason.Reason) {
 		said = append(said, reason.Reason{Kind: reason.NodesLeaving, Cause: "node " + slices.Min(names) + " " + s.is + like + ": " + s.what})
 	}
 	slices.SortFunc(said, func(a, b reason.Reason) int { return cmp.Compare(a.Cause, b.Cause) })
-	if more := len(said) - mostLeaving; more > 0 {
+	more := len(said) - mostLeaving
+	if more > 0 {
 		said = append(said[:mostLeaving], reason.Reason{Kind: reason.NodesLeaving, Cause: "more of the job's nodes are affected, for other reasons or at other times"})
 	}
 	return said

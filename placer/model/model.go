@@ -105,7 +105,8 @@ func (m *Model) Update(t *Tracked, e gang.Effect) {
 	case gang.QueueStarted:
 		m.Queue.Started(now, id, e.Placement)
 	case gang.QueueRestored:
-		if e.Job.Booked = t.booked; t.outside {
+		e.Job.Booked = t.booked
+		if t.outside {
 			e.Job.Booked, t.outside = now, false // CountOutside has counted the usage until now
 		}
 		if err := m.Queue.Restore(e.Job, e.Placement, gang.QueueTime(e.Since)); err != nil {
@@ -147,7 +148,8 @@ func (m *Model) CountOutside() {
 		if m.Queue.Counts(k.String()) {
 			return
 		}
-		if t := m.Jobs[k]; t != nil {
+		t := m.Jobs[k]
+		if t != nil {
 			t.outside = true
 		}
 		h := held[by]
@@ -180,7 +182,8 @@ func (m *Model) HeldByNamespace() map[string]NamespaceHolds {
 func eachHolder(m *Model, f func(cluster.JobKey, queue.Payer, float64)) {
 	for _, k := range m.View.Holders() {
 		by := queue.Payer{Tenant: k.Namespace}
-		if t := m.Jobs[k]; t != nil {
+		t := m.Jobs[k]
+		if t != nil {
 			by.User = t.Request.Hints.User
 		} else if job := m.State.Jobs[k]; job != nil {
 			by.User = rewrite.UserOf(job)
@@ -248,7 +251,8 @@ func (m *Model) Observed(job *api.Job) gang.Observed {
 	if _, ok := m.Isolated(job, m.Time); ok {
 		return isolatedObserved(job)
 	}
-	if t := m.Jobs[cluster.KeyOf(job)]; t != nil && t.Job != nil {
+	t := m.Jobs[cluster.KeyOf(job)]
+	if t != nil && t.Job != nil {
 		return t.Observed
 	}
 	return gang.Observe(m.State, job).WithLost(m.World())
@@ -308,7 +312,8 @@ func (m *Model) Denials() (out []string) {
 	}
 	for _, namespace := range slices.Sorted(maps.Keys(jobs)) {
 		what := "a job"
-		if n := len(jobs[namespace]); n > 1 {
+		n := len(jobs[namespace])
+		if n > 1 {
 			what = fmt.Sprintf("%d jobs", n)
 		}
 		out = append(out, fmt.Sprintf("nomad-pal cannot serve %s of namespace %q: %s", what, namespace, jobs[namespace][0].denied))
@@ -399,7 +404,8 @@ func (m *Model) statusOf(t *Tracked, w *Wait) palapi.JobStatus {
 		j.Reason = t.WhyWaits(m, w, j.Reason)
 	}
 	j.GPUs, j.Class, j.Submitted = t.Request.Gang.GPUs(), string(t.Request.Gang.Class), t.Submitted()
-	if s := t.Request.Gang.Share; s < 1 {
+	s := t.Request.Gang.Share
+	if s < 1 {
 		j.Share = s
 	}
 	if t.Refused != nil && len(t.Members) > 0 { // the job's current request cannot be read, so show the GPUs that the job holds
@@ -430,7 +436,8 @@ func (t *Tracked) WhyWaits(b gang.Book, w *Wait, queued reason.Reason) reason.Re
 
 // Refused returns the reason why the placer cannot serve a job.
 func Refused(err error) reason.Reason {
-	if r, is := errors.AsType[reason.Reason](err); is {
+	r, is := errors.AsType[reason.Reason](err)
+	if is {
 		return r
 	}
 	return reason.Reason{Kind: reason.Rejected, Cause: err.Error()}
@@ -439,7 +446,8 @@ func Refused(err error) reason.Reason {
 // Shown returns the state of a job in the form that people see. w describes what the job waits for
 // according to the queue. w can be nil.
 func (t *Tracked) Shown(b gang.Book, w *Wait) palapi.State {
-	if s := t.State(b); s != palapi.Waiting || t.Never == nil && (w == nil || !w.never) {
+	s := t.State(b)
+	if s != palapi.Waiting || t.Never == nil && (w == nil || !w.never) {
 		return s
 	}
 	return palapi.Unschedulable

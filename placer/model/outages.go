@@ -62,7 +62,8 @@ func DelayRetries(m *Model) {
 
 // add adds a gang that failed for the outage's cause.
 func (o *outage) add(t *Tracked, waits bool) {
-	switch decided := t.Record.Decided; {
+	decided := t.Record.Decided
+	switch {
 	case waits:
 		o.waiting = append(o.waiting, t)
 	case !decided.After(t.Outage().Last): // the gang failed and is being stopped

@@ -124,7 +124,8 @@ func (m *Model) WaitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*Wait {
 	position := 0
 	for _, w := range ws {
 		shown := &Wait{Wait: w, never: w.Reason == reason.Limit}
-		if t := m.ByID(w.Job); t != nil && w.Reason == reason.TooLarge {
+		t := m.ByID(w.Job)
+		if t != nil && w.Reason == reason.TooLarge {
 			shown.never, shown.why = whyNot(m.View.Ever(t.Request))
 			shown.Reason = reason.GPUs // other jobs hold the GPUs, unless the gang can never run
 			found := m.View.LastingObstacles(t.Job)
@@ -139,10 +140,12 @@ func (m *Model) WaitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*Wait {
 				shown.Away, shown.why = true, away(found)
 			}
 		}
-		if t := m.ByID(w.Job); t != nil && w.Reason == reason.Services {
+		t = m.ByID(w.Job)
+		if t != nil && w.Reason == reason.Services {
 			shown.why = w.Why().Over(away(m.View.LastingObstacles(t.Job)).Because...)
 		}
-		if t := m.ByID(w.Job); t != nil && w.Reason == reason.Next && !t.Trouble().IsZero() {
+		t = m.ByID(w.Job)
+		if t != nil && w.Reason == reason.Next && !t.Trouble().IsZero() {
 			shown.why, shown.From, shown.To = t.Trouble(), 0, 0 // a start of the job has failed
 		}
 		if w.Reason == reason.Locality { // the job does not take the GPUs that are free now

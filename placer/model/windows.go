@@ -41,7 +41,8 @@ func (m *Model) SyncWindows(now time.Time) {
 func (m *Model) OpenWindows(now time.Time) map[int]string {
 	open := map[int]string{}
 	for _, w := range m.Cfg.Windows {
-		if from, to, ok := w.At(now); ok && !now.Before(from) {
+		from, to, ok := w.At(now)
+		if ok && !now.Before(from) {
 			for _, u := range m.gpusOf(w) {
 				open[u] = w.Name + " until " + reason.Moment(to)
 			}
@@ -58,7 +59,8 @@ func (m *Model) gpusOf(w window.Window) []int {
 		node, _ := c.Group(c.GroupOf(u))
 		n := c.Node(node)
 		chosen := window.Node{ID: n.ID, Name: n.Name, Rack: n.Rack, Datacenter: n.Datacenter}
-		if known := m.State.Nodes[n.ID]; known != nil {
+		known := m.State.Nodes[n.ID]
+		if known != nil {
 			chosen.Pool = known.NodePool
 		}
 		if w.Holds(chosen) {

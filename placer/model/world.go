@@ -53,7 +53,8 @@ func (w world) OthersHold(k cluster.JobKey, gpus []string) bool {
 // service counts until Nomad replaces the member, even if the job changes.
 func (w world) LastFailure(job *api.Job) (last *palapi.Failure) {
 	for _, f := range w.failuresOf(cluster.KeyOf(job)) {
-		if a := w.State.Allocs[f.Alloc]; a == nil || !failedAsItIs(job, a) {
+		a := w.State.Allocs[f.Alloc]
+		if a == nil || !failedAsItIs(job, a) {
 			continue
 		}
 		if last == nil || cmp.Or(infrastructure(f)-infrastructure(*last), cmp.Compare(f.Index, last.Index), cmp.Compare(f.Alloc, last.Alloc)) > 0 {

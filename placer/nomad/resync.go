@@ -247,7 +247,8 @@ func parallel(ctx context.Context, n int, f func(ctx context.Context, i int) err
 		})
 	}
 	err := workers.Wait()
-	if r := panicked.Load(); r != nil {
+	r := panicked.Load()
+	if r != nil {
 		panic(*r)
 	}
 	if err != nil {

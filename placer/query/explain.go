@@ -132,7 +132,8 @@ func (s *Snapshot) explainFromState(k cluster.JobKey) (e *draft, st gang.Observe
 	if !ok {
 		return nil, st, false
 	}
-	if st = s.m.Observed(job); st.Nomad == palapi.Rejected { // isolated after a panic: do not examine the job
+	st = s.m.Observed(job)
+	if st.Nomad == palapi.Rejected { // isolated after a panic: do not examine the job
 		why, _ := s.m.Isolated(job, s.m.Time)
 		return &draft{Explanation: palapi.Explanation{Namespace: k.Namespace, Job: k.ID, State: palapi.Rejected, Reason: why}}, st, true
 	}
@@ -141,7 +142,8 @@ func (s *Snapshot) explainFromState(k cluster.JobKey) (e *draft, st gang.Observe
 	if cluster.Child(job) {
 		e.Parent = *job.ParentID
 	}
-	if t := s.m.Jobs[k]; t != nil {
+	t := s.m.Jobs[k]
+	if t != nil {
 		e.Submitted, e.SpeedsFrom, e.NeighboursFrom = t.Submitted(), t.Request.SpeedsFrom, t.Request.NeighboursFrom
 		e.Elastic, e.asks, e.Hold, e.orders = s.m.SizeOf(t), t.Request.Gang.Class, t.Control.Hold(), ordersSentence(t)
 		if st.Nomad == palapi.Running || st.Nomad == palapi.Starting {
@@ -179,7 +181,8 @@ func (s *Snapshot) explainFromState(k cluster.JobKey) (e *draft, st gang.Observe
 // ranBefore says when a waiting job ran before, and why it was stopped.
 func (s facts) ranBefore(e *draft, k cluster.JobKey) {
 	e.Ran = lastEnd(s.m.State.AllocsOf(k), e.Submitted)
-	if t := s.m.Jobs[k]; t != nil && t.Record != nil && t.Record.Stopped.After(t.Record.Decided) && !e.Ran.IsZero() {
+	t := s.m.Jobs[k]
+	if t != nil && t.Record != nil && t.Record.Stopped.After(t.Record.Decided) && !e.Ran.IsZero() {
 		e.StoppedWhy, e.StoppedFor = t.Record.StoppedWhy, t.Record.StoppedFor
 	}
 }
@@ -198,7 +201,8 @@ func (e *draft) broken(t *model.Tracked) {
 // there is none.
 func lastEnd(as []*cluster.Alloc, since time.Time) (at time.Time) {
 	for _, a := range as {
-		if ended := a.End(); !a.Live() && a.CreateTime > since.UnixNano() && ended.After(at) {
+		ended := a.End()
+		if !a.Live() && a.CreateTime > since.UnixNano() && ended.After(at) {
 			at = ended
 		}
 	}
@@ -217,7 +221,8 @@ func (s *Snapshot) explainUnknown(ctx context.Context, k cluster.JobKey) (*draft
 	}
 	if rewrite.AsksGPUs(job) {
 		e := &draft{Explanation: palapi.Explanation{Namespace: k.Namespace, Job: k.ID, State: palapi.Waiting, Behind: true}}
-		if e.Reason = (reason.Reason{Kind: reason.NewJob}); s.m.State.Unread[k] != nil {
+		e.Reason = (reason.Reason{Kind: reason.NewJob})
+		if s.m.State.Unread[k] != nil {
 			e.State, e.Reason = palapi.Rejected, reason.Reason{Kind: reason.Unreadable, Cause: s.m.State.Unread[k].Error()}
 		}
 		return e, nil
@@ -384,7 +389,8 @@ func sparing(d pal.Decision) pal.AppClass {
 // hold mu.
 func (s *Snapshot) explainWaiting(e *draft, t *model.Tracked) {
 	wait := s.waiting()[t.Key.String()]
-	switch e.State = t.Shown(s.m, wait); e.State {
+	e.State = t.Shown(s.m, wait)
+	switch e.State {
 	case palapi.Failed:
 		e.Reason = t.GaveUp()
 		return
@@ -405,7 +411,8 @@ func (s *Snapshot) explainWaiting(e *draft, t *model.Tracked) {
 	}
 	s.besideWindows(s.m.View.Cluster, t.Key, t.Request.Least(), &d)
 	e.Decision, e.Mode = &d, string(t.Request.Mode)
-	if nodes := s.m.Avoids(t.Observed, s.m.Time); len(nodes) > 0 {
+	nodes := s.m.Avoids(t.Observed, s.m.Time)
+	if len(nodes) > 0 {
 		e.Note = fmt.Sprintf("nomad-pal avoids %s for this job if possible, because members failed there within the last hour", strings.Join(slices.Sorted(maps.Keys(nodes)), ", "))
 	}
 	s.notePriority(e, t)
@@ -414,8 +421,10 @@ func (s *Snapshot) explainWaiting(e *draft, t *model.Tracked) {
 		s.noteWindows(e, t)
 	}
 	s.notePreempt(e, t)
-	if job := t.QueueJob(s.m.Cfg.RestartCost); job.Estimate > 0 {
-		if taken := s.m.Queue.Estimate(job); taken != job.Estimate {
+	job := t.QueueJob(s.m.Cfg.RestartCost)
+	if job.Estimate > 0 {
+		taken := s.m.Queue.Estimate(job)
+		if taken != job.Estimate {
 			e.addNote(fmt.Sprintf("pal_duration = %s counts as %s, because jobs of namespace %s have run %.3g times as long as estimated",
 				palapi.ShortDuration(job.Estimate), palapi.ShortDuration(taken.Round(time.Minute)), t.Key.Namespace, float64(taken)/float64(job.Estimate)))
 		}
@@ -432,7 +441,8 @@ func (s *Snapshot) explainWaiting(e *draft, t *model.Tracked) {
 	if e.State == palapi.Unschedulable {
 		e.neverRuns(s.m.View, t.Job)
 	}
-	if ending := s.m.Ending(t.Observed); !ending.IsZero() && (e.State == palapi.Waiting || e.State == palapi.Completing) {
+	ending := s.m.Ending(t.Observed)
+	if !ending.IsZero() && (e.State == palapi.Waiting || e.State == palapi.Completing) {
 		e.State, e.Reason = palapi.Completing, ending
 	}
 }
@@ -525,7 +535,8 @@ func (s facts) allocations(st gang.Observed) []palapi.Allocation {
 	var as []palapi.Allocation
 	for _, a := range st.Members {
 		node := a.Node
-		if n := s.m.State.Nodes[a.Node]; n != nil {
+		n := s.m.State.Nodes[a.Node]
+		if n != nil {
 			node = n.Name
 		}
 		as = append(as, palapi.Allocation{ID: a.ID, Group: a.Group, Node: node, Status: a.Client, GPUs: a.GPUs})

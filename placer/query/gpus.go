@@ -60,7 +60,8 @@ func (s *Snapshot) SomeGPUs(f palapi.GPUFilter) []palapi.GPU {
 func (s facts) uncapped() func(i int) bool {
 	v, last, ids := s.m.View, -1, map[string]bool{}
 	return func(i int) bool {
-		if group := v.Cluster.GroupOf(i); group != last {
+		group := v.Cluster.GroupOf(i)
+		if group != last {
 			last, ids = group, v.Uncapped(group)
 		}
 		return ids[attr.GPUOf(v.Cluster.GPU(i).ID)]
@@ -82,7 +83,8 @@ func (s *Snapshot) heldSince() func(i int) time.Time {
 			for _, a := range s.m.State.AllocsOf(job) {
 				for _, id := range a.GPUs {
 					created, known := since[held{job, id}]
-					if at := time.Unix(0, a.CreateTime).UTC(); a.Live() && (!known || at.Before(created)) {
+					at := time.Unix(0, a.CreateTime).UTC()
+					if a.Live() && (!known || at.Before(created)) {
 						since[held{job, id}] = at
 					}
 				}
@@ -132,7 +134,8 @@ func (s *Snapshot) gpu(i int, unhealthy map[string]string) palapi.GPU {
 	}
 	g.Index, g.BusID = s.m.View.Slots[i].Index, s.m.View.Slots[i].BusID
 	g.Window = s.windowOf(i)
-	if o := s.m.View.Owner(i); o != (cluster.JobKey{}) {
+	o := s.m.View.Owner(i)
+	if o != (cluster.JobKey{}) {
 		g.Job = o.String()
 	}
 	for k, class := range pal.AppClasses() {
@@ -168,7 +171,8 @@ func (s *Snapshot) nameGPUs(e *draft) {
 	e.GPUNames = map[string]string{}
 	name := func(id string) {
 		e.GPUNames[id] = attr.Shorten(id, length)
-		if i := v.Cluster.Find(id); i >= 0 {
+		i := v.Cluster.Find(id)
+		if i >= 0 {
 			e.GPUNames[id] = palapi.GPUName(id, v.GPUNode(i).Name, v.Slots[i].Index, length)
 		}
 	}
@@ -178,7 +182,8 @@ func (s *Snapshot) nameGPUs(e *draft) {
 	for _, f := range e.Failures {
 		each(f.GPUs, name)
 	}
-	if d := e.Decision; d != nil && d.Chosen != nil {
+	d := e.Decision
+	if d != nil && d.Chosen != nil {
 		for _, m := range d.Chosen.Members {
 			for _, u := range m.GPUs {
 				name(u.ID)
@@ -307,7 +312,8 @@ func uniqueNames(c *pal.Cluster) []string {
 	out, seen := make([]string, c.NumNodes()), make(map[string]bool, c.NumNodes())
 	for n := range out {
 		node := c.Node(n)
-		if out[n] = node.Name; seen[node.Name] {
+		out[n] = node.Name
+		if seen[node.Name] {
 			out[n] += " (" + node.ID[:min(8, len(node.ID))] + ")"
 		}
 		seen[out[n]] = true

@@ -68,7 +68,8 @@ func (s facts) holders(g pal.Gang, self cluster.JobKey) *palapi.Holders {
 	kept := s.kept(self)
 	may := func(gpu int) bool { return matches(gpu) && !kept[gpu] }
 	for i := range c.NumGPUs() { // ignore decisions that the ledger does not show yet
-		if o := s.m.View.Owner(i); o != (cluster.JobKey{}) && o != self && may(i) {
+		o := s.m.View.Owner(i)
+		if o != (cluster.JobKey{}) && o != self && may(i) {
 			held[o]++
 		}
 	}
@@ -82,13 +83,15 @@ func (s facts) holders(g pal.Gang, self cluster.JobKey) *palapi.Holders {
 		job := s.m.State.Jobs[k]
 		h := palapi.Holder{Job: k.String(), GPUs: held[k], Stopping: s.stopping(k), Service: job != nil && *job.Type == api.JobTypeService}
 		byName[h.Job] = k
-		if t := s.m.Jobs[k]; t != nil {
+		t := s.m.Jobs[k]
+		if t != nil {
 			h.Preemptible = s.m.Cfg.Queue.Preempt && t.Request.Hints.Preempt
 		} else if job != nil && !h.Stopping {
 			h.Native, h.EndFrom = true, s.endOfNative(job)
 			h.EndTo = h.EndFrom
 		}
-		if from, to, ok := s.m.Queue.Ends(gang.QueueTime(s.m.Time), k.String()); ok && !h.Stopping {
+		from, to, ok := s.m.Queue.Ends(gang.QueueTime(s.m.Time), k.String())
+		if ok && !h.Stopping {
 			h.EndFrom, h.EndTo = time.Unix(0, int64(from)), time.Unix(0, int64(to))
 		}
 		out.Jobs = append(out.Jobs, h)
@@ -121,7 +124,8 @@ func (s facts) endOfNative(job *api.Job) (end time.Time) {
 		return end
 	}
 	for _, a := range s.m.State.AllocsOf(cluster.KeyOf(job)) {
-		if at := time.Unix(0, a.CreateTime).Add(hints.Duration); a.Member() && (end.IsZero() || at.Before(end)) {
+		at := time.Unix(0, a.CreateTime).Add(hints.Duration)
+		if a.Member() && (end.IsZero() || at.Before(end)) {
 			end = at
 		}
 	}
@@ -182,7 +186,8 @@ func (s facts) needed(h *palapi.Holders, g pal.Gang, keys map[string]cluster.Job
 		back = append(back, pal.Vacate(c, r.Gang, at))
 		back = append(back, hide(c, kept))
 		h.Jobs[i].Needed = true
-		if _, _, h.Enough = s.m.Queue.Look(c, g); h.Enough {
+		_, _, h.Enough = s.m.Queue.Look(c, g)
+		if h.Enough {
 			return
 		}
 	}
@@ -334,7 +339,8 @@ func (s facts) runsOn(e *draft, t *model.Tracked) {
 		return
 	}
 	defer pal.Vacate(c, g, at)()
-	if f, _, ok := s.m.Queue.Look(c, g); ok {
+	f, _, ok := s.m.Queue.Look(c, g)
+	if ok {
 		e.Alternatives = []palapi.Alternative{{What: "the best now", Choice: pal.Describe(c, g, f.Placement)}}
 	}
 }

@@ -25,7 +25,8 @@ const mostMembers = 3
 func (s *Snapshot) addMissing(e *draft, k cluster.JobKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t := s.m.Jobs[k]; t != nil && t.Nomad == palapi.Starting {
+	t := s.m.Jobs[k]
+	if t != nil && t.Nomad == palapi.Starting {
 		e.Members = missing(s.m, t)
 		e.Retry = len(e.Members) > 0 && !t.NeedsAll()
 	}
@@ -51,7 +52,8 @@ func missing(m *model.Model, t *model.Tracked) (said []reason.Reason) {
 		}
 		said = append(said, r)
 	}
-	if n := len(said) - mostMembers; n > 0 {
+	n := len(said) - mostMembers
+	if n > 0 {
 		said = append(said[:mostMembers], reason.Reason{Kind: reason.MoreMissing, Total: n})
 	}
 	return said

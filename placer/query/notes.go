@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
@@ -46,7 +45,8 @@ func (s *Snapshot) noteUncapped(e *draft) {
 	defer s.mu.Unlock()
 	n, uncapped := 0, s.uncapped()
 	for _, id := range e.Decision.Chosen.GPUIDs() {
-		if i := s.m.View.Cluster.Find(id); i >= 0 && uncapped(i) {
+		i := s.m.View.Cluster.Find(id)
+		if i >= 0 && uncapped(i) {
 			n++
 		}
 	}
@@ -79,7 +79,8 @@ func (s facts) noteWindows(e *draft, t *model.Tracked) {
 // whenEnds explains when a running job is expected to end and what this expectation is based on, or
 // why the end is not known.
 func (s facts) whenEnds(e *draft, t *model.Tracked) {
-	if e.EndFrom, e.EndTo = s.ends(t.Key); e.EndTo.IsZero() {
+	e.EndFrom, e.EndTo = s.ends(t.Key)
+	if e.EndTo.IsZero() {
 		job := t.QueueJob(s.m.Cfg.RestartCost)
 		runs, _, _ := s.m.Queue.EarlierRuns(t.Key.String())
 		switch {
@@ -93,10 +94,12 @@ func (s facts) whenEnds(e *draft, t *model.Tracked) {
 		return
 	}
 	job, longer := t.QueueJob(s.m.Cfg.RestartCost), 1.0
-	if r := t.Record; r != nil && r.Decision.Chosen != nil {
+	r := t.Record
+	if r != nil && r.Decision.Chosen != nil {
 		longer = r.Decision.Chosen.Cost
 	}
-	switch runs, shortest, longest := s.m.Queue.EarlierRuns(t.Key.String()); {
+	runs, shortest, longest := s.m.Queue.EarlierRuns(t.Key.String())
+	switch {
 	case job.Estimate > 0:
 		e.EndWhy = "pal_duration = " + palapi.ShortDuration(job.Estimate) + " counts as the time on the best GPUs that the job can get"
 		longer /= cmp.Or(job.Best, 1)
@@ -105,7 +108,8 @@ func (s facts) whenEnds(e *draft, t *model.Tracked) {
 	default:
 		e.EndWhy = "max_run_duration is the only thing known about its run time"
 	}
-	if n := e.Elastic; n != nil && n.Members < n.Most {
+	n := e.Elastic
+	if n != nil && n.Members < n.Most {
 		e.EndWhy += fmt.Sprintf("; with %d of %d members %.3g times as long", n.Members, n.Most, queue.Slower(n.Members, n.Most))
 	}
 	if longer != 1 {
@@ -117,7 +121,8 @@ func (s facts) whenEnds(e *draft, t *model.Tracked) {
 // earlierRuns describes how long the earlier runs of a job's name took.
 func earlierRuns(runs int, shortest, longest time.Duration) string {
 	took := palapi.ShortDuration(shortest.Round(time.Second))
-	if to := palapi.ShortDuration(longest.Round(time.Second)); to != took {
+	to := palapi.ShortDuration(longest.Round(time.Second))
+	if to != took {
 		took += " to " + to
 	}
 	if runs == 1 {
@@ -174,7 +179,8 @@ func quotaSentence(u queue.TenantUse) string {
 		return ""
 	}
 	said := fmt.Sprintf("tenant %s holds %s of its quota of %d", u.Tenant, reason.Amount(u.GPUs), u.Quota)
-	if b := u.Borrowed(); b > 0 {
+	b := u.Borrowed()
+	if b > 0 {
 		said = fmt.Sprintf("tenant %s holds %s, %s of them borrowed beyond its quota of %d", u.Tenant, reason.Amount(u.GPUs), reason.Number(b), u.Quota)
 	}
 	if u.Ungated > 0 {
@@ -269,7 +275,8 @@ func (s *Snapshot) addRefusal(ctx context.Context, e *draft, st gang.Observed) e
 	if err != nil {
 		return err
 	}
-	if blocked, _ := gang.Blocked(st.Job, evals); blocked != nil {
+	blocked, _ := gang.Blocked(st.Job, evals)
+	if blocked != nil {
 		e.Reason = e.Reason.And(gang.Refusal(blocked))
 	}
 	return nil

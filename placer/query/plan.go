@@ -49,7 +49,8 @@ func (s *Snapshot) checkAfter(ctx context.Context, e *draft, job *api.Job) {
 	}
 	for _, id := range rewrite.Predecessors(hints.After) {
 		b := cluster.JobKey{Namespace: e.Namespace, ID: id}
-		switch why := s.unmet(ctx, b); why.Kind {
+		why := s.unmet(ctx, b)
+		switch why.Kind {
 		case reason.AheadMissing, reason.AheadTemplate, reason.AheadEndless, reason.AheadFailed, reason.AheadStopped, reason.AheadRejected:
 			e.State, e.Reason = palapi.Waiting, model.ComesAfter(b, why)
 			e.Wait, e.Holders = nil, nil
@@ -134,7 +135,8 @@ func (s *Snapshot) plan(job *api.Job) (*draft, error) {
 func (s facts) replanned(e *draft, planned *api.Job, r request.Request) *model.Tracked {
 	k := cluster.KeyOf(planned)
 	t := &model.Tracked{Lifecycle: gang.Of(gang.Observed{Key: k, Job: planned, Nomad: palapi.Waiting})}
-	if was := s.m.Jobs[k]; was != nil && was.Nomad == palapi.Waiting {
+	was := s.m.Jobs[k]
+	if was != nil && was.Nomad == palapi.Waiting {
 		t.Lifecycle, t.Eligible = was.Edited(t.Observed), was.Eligible
 	}
 	orders := s.m.Controls[k]
@@ -205,7 +207,8 @@ func (s facts) planRunning(e *draft, st gang.Observed, changed gang.Lifecycle, v
 		room.Reason = d.Reason // the decision's reason has details about nodes
 	}
 	e.resubmitted(st, changed.Job, s.keeps(st, changed.Job), room)
-	if t := s.m.Jobs[changed.Key]; t != nil {
+	t := s.m.Jobs[changed.Key]
+	if t != nil {
 		e.Elastic = s.m.SizeOf(t)
 	}
 }
@@ -249,14 +252,16 @@ func (s *Snapshot) planInQueue(e *draft, t *model.Tracked, v *request.View, d *p
 	e.Elastic = s.m.SizeOf(t)
 	actions := s.m.Queue.Decide(gang.QueueTime(s.m.Time), v.Cluster)
 	starts := func(a queue.Action) bool { return a.Kind == queue.Start && a.Job == k.String() }
-	if i := slices.IndexFunc(actions, starts); i >= 0 {
+	i := slices.IndexFunc(actions, starts)
+	if i >= 0 {
 		a := actions[i]
 		e.State, e.Reason = palapi.Starting, reason.Reason{Kind: reason.WouldStart}
 		if s.Activity.Idle() {
 			e.Reason.Kind = reason.WouldStartIdle
 		}
 		d.Placed, d.Reason, d.Chosen = true, reason.Reason{}, pal.Describe(v.Cluster, t.Request.Gang, a.Placement)
-		if n := len(a.Placement.GPUs()); n != d.Demand { // an elastic gang that starts with another number of GPUs than d assumed
+		n := len(a.Placement.GPUs())
+		if n != d.Demand { // an elastic gang that starts with another number of GPUs than d assumed
 			d.Demand, d.Walk, d.WalkOmitted, d.Packed = n, nil, 0, nil
 		}
 		e.Obstacles = nil
@@ -266,7 +271,8 @@ func (s *Snapshot) planInQueue(e *draft, t *model.Tracked, v *request.View, d *p
 		return
 	}
 	e.Reason = s.m.Ending(t.Observed)
-	if w := s.waitsOf(v.Cluster)[k.String()]; w != nil {
+	w := s.waitsOf(v.Cluster)[k.String()]
+	if w != nil {
 		s.besideWindows(v.Cluster, k, t.Request.Least(), d)
 		_, small := matching(v.Cluster, t.Request.Least())
 		e.takeWait(w, d, small)

@@ -57,7 +57,8 @@ func (s facts) tooLarge(t *model.Tracked) reason.Reason {
 	case s.keeps(t.Observed, t.Job), replicas(t.Job):
 		return reason.Reason{}
 	}
-	if room := s.m.RoomForAll(&t.Lifecycle); !room.Fits {
+	room := s.m.RoomForAll(&t.Lifecycle)
+	if !room.Fits {
 		return reason.Reason{Kind: reason.RunsOnAsBefore}.Over(room.Reason)
 	}
 	return reason.Reason{}
@@ -71,7 +72,8 @@ func (e *draft) resubmitted(st gang.Observed, job *api.Job, kept bool, room gang
 	e.Reason = reason.Reason{Needs: st.Holds()}
 	switch {
 	case kept:
-		if e.Reason.Kind = reason.WouldKeep; gang.HasCanaries(job) {
+		e.Reason.Kind = reason.WouldKeep
+		if gang.HasCanaries(job) {
 			e.Reason.Kind = reason.WouldCanary
 		}
 		e.Decision = nil
@@ -79,7 +81,8 @@ func (e *draft) resubmitted(st gang.Observed, job *api.Job, kept bool, room gang
 		e.Reason.Kind, e.Decision = reason.WouldReplace, nil
 	case room.Fits:
 		e.State, e.Decision = palapi.Starting, &room.Decision
-		if e.Reason.Kind = reason.WouldRestart; *job.Type == api.JobTypeService {
+		e.Reason.Kind = reason.WouldRestart
+		if *job.Type == api.JobTypeService {
 			e.Reason.Kind = reason.WouldReplace
 		}
 	default:

@@ -220,7 +220,8 @@ func (s facts) progress(j *palapi.JobStatus, st gang.Observed) {
 	j.Nodes = len(nodes)
 	if j.Nodes > 0 && j.Started.Before(j.Submitted) {
 		j.Submitted = j.Started
-		if t := s.m.Jobs[st.Key]; t != nil && t.Record != nil && t.Record.Submitted.Before(j.Started) {
+		t := s.m.Jobs[st.Key]
+		if t != nil && t.Record != nil && t.Record.Submitted.Before(j.Started) {
 			j.Submitted = t.Record.Submitted
 		}
 	}

@@ -29,14 +29,17 @@ func (v *View) Obstacles(job *api.Job, sparing pal.AppClass) []palapi.Obstacle {
 		inUse := v.portsInUse(cluster.KeyOf(job), len(ports))
 		few := v.eligible(author, a).few
 		return v.count(a, func(i int) []palapi.Lack {
-			if lacks := v.lastingLacks(author, a, i, groups[i], few); len(lacks) > 0 {
+			lacks := v.lastingLacks(author, a, i, groups[i], few)
+			if len(lacks) > 0 {
 				return lacks
 			}
-			if l, is := v.passingLack(a, i, groups[i], sparing); is {
+			l, is := v.passingLack(a, i, groups[i], sparing)
+			if is {
 				return []palapi.Lack{l}
 			}
 			used := inUse[v.Nodes[i].ID]
-			if l, is := firstPort(LackFreePort, ports, func(port int) bool { return used[port] >= addresses(v.Nodes[i]) }); is {
+			l, is = firstPort(LackFreePort, ports, func(port int) bool { return used[port] >= addresses(v.Nodes[i]) })
+			if is {
 				return []palapi.Lack{l}
 			}
 			return nil
@@ -58,7 +61,8 @@ func (v *View) LastingObstacles(job *api.Job) []palapi.Obstacle {
 			few := v.eligible(author, a).few
 			found = v.count(a, func(i int) []palapi.Lack {
 				lacks := v.lastingLacks(author, a, i, groups[i], few)
-				if why := cluster.NotReady(v.Nodes[i]); len(lacks) == 0 && why != "" {
+				why := cluster.NotReady(v.Nodes[i])
+				if len(lacks) == 0 && why != "" {
 					return []palapi.Lack{{Kind: LackReady, Name: why}}
 				}
 				return lacks
@@ -132,10 +136,12 @@ func (v *View) count(a gpuRequest, look func(node int) []palapi.Lack) (found []p
 
 // passingLack returns the first lack that keeps the request off a node now, but can end by itself.
 func (v *View) passingLack(a gpuRequest, i int, groups []int, sparing pal.AppClass) (palapi.Lack, bool) {
-	if what := cluster.NotReady(v.Nodes[i]); what != "" {
+	what := cluster.NotReady(v.Nodes[i])
+	if what != "" {
 		return palapi.Lack{Kind: LackReady, Name: what}, true
 	}
-	if l, is := tooLittle(LackFree, cluster.Need(a.group), v.Cluster.Free(i)); is {
+	l, is := tooLittle(LackFree, cluster.Need(a.group), v.Cluster.Free(i))
+	if is {
 		return l, true
 	}
 	if v.freeOn(a, groups, "") < a.gpus {
@@ -158,7 +164,8 @@ func (v *View) lastingLacks(job *api.Job, a gpuRequest, i int, groups []int, few
 	}
 	eachLack(job, a.group, n, add)
 	lacks = append(lacks, v.missingGPUs(a, groups)...)
-	if l, is := tooLittle(LackResource, cluster.Need(a.group), cluster.Capacity(n)); is {
+	l, is := tooLittle(LackResource, cluster.Need(a.group), cluster.Capacity(n))
+	if is {
 		add(l)
 	}
 	if few != nil {
@@ -222,7 +229,8 @@ func firstPort(kind palapi.LackKind, ports map[string]int, taken func(port int) 
 func (v *View) missingGPUs(a gpuRequest, groups []int) (lacks []palapi.Lack) {
 	most := 0
 	for _, gi := range groups {
-		if d := v.Devices[gi]; a.serves(d) {
+		d := v.Devices[gi]
+		if a.serves(d) {
 			most = max(most, len(d.Instances))
 		}
 	}

@@ -32,18 +32,21 @@ func PastNomad(job *api.Job) string {
 // pastNomad returns the settings of a task through which it sees GPUs besides those of its device
 // block. Plugins for storage are privileged, and use no GPUs.
 func pastNomad(t *api.Task) (how []string) {
-	switch all := t.Env["NVIDIA_VISIBLE_DEVICES"]; all {
+	all := t.Env["NVIDIA_VISIBLE_DEVICES"]
+	switch all {
 	case "", "none", "void":
 	default:
 		if len(rewrite.GPURequests(t)) == 0 && !strings.Contains(all, "${") {
 			how = append(how, fmt.Sprintf("NVIDIA_VISIBLE_DEVICES = %q without a device block", all))
 		}
 	}
-	if yes, _ := t.Config["privileged"].(bool); yes && t.CSIPluginConfig == nil {
+	yes, _ := t.Config["privileged"].(bool)
+	if yes && t.CSIPluginConfig == nil {
 		how = append(how, "privileged = true")
 	}
 	for _, d := range blocksOf(t.Config["devices"]) {
-		if path, _ := d["host_path"].(string); strings.HasPrefix(path, "/dev/nvidia") || strings.HasPrefix(path, "/dev/dri") || path == "/dev" {
+		path, _ := d["host_path"].(string)
+		if strings.HasPrefix(path, "/dev/nvidia") || strings.HasPrefix(path, "/dev/dri") || path == "/dev" {
 			how = append(how, "the device file "+path)
 		}
 	}

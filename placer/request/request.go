@@ -78,7 +78,8 @@ func (v *View) Request(job *api.Job) (Request, error) {
 	if err := Servable(job); err != nil {
 		return r, err
 	}
-	if open := rewrite.OpenGroups(job); rewrite.Gated(job) && len(open) > 0 {
+	open := rewrite.OpenGroups(job)
+	if rewrite.Gated(job) && len(open) > 0 {
 		return r, fmt.Errorf("group %q has no gate, but other groups have a gate, so Nomad runs that group at once; put the gate on the job, because all groups start together", open[0])
 	}
 	if err := v.servesChild(job); err != nil {
@@ -92,7 +93,8 @@ func (v *View) Request(job *api.Job) (Request, error) {
 	if err != nil {
 		return r, err
 	}
-	if ask := v.opts.DefaultPreempt; ask != nil && !r.Hints.PreemptSaid && *job.Type == api.JobTypeBatch {
+	ask := v.opts.DefaultPreempt
+	if ask != nil && !r.Hints.PreemptSaid && *job.Type == api.JobTypeBatch {
 		r.Hints.Preempt, r.PreemptFrom = ask(r.Key.Namespace, class)
 	}
 	r.Mode = modeOf(job, r.Hints)
@@ -150,7 +152,8 @@ func apart(author *api.Job, gang pal.Gang) error {
 	first := ""
 	each := 0
 	for _, g := range author.TaskGroups {
-		switch n := rewrite.GPUsPerMember(g); {
+		n := rewrite.GPUsPerMember(g)
+		switch {
 		case !rewrite.AsksParts(g):
 		case each == 0:
 			first, each = *g.Name, n
@@ -165,7 +168,8 @@ func apart(author *api.Job, gang pal.Gang) error {
 // Empty returns an error if a count is negative, or if the job has device blocks for GPUs but
 // requests no GPU. The error explains why.
 func Empty(job *api.Job) error {
-	if i := slices.IndexFunc(job.TaskGroups, func(g *api.TaskGroup) bool { return g.Count != nil && *g.Count < 0 }); i >= 0 {
+	i := slices.IndexFunc(job.TaskGroups, func(g *api.TaskGroup) bool { return g.Count != nil && *g.Count < 0 })
+	if i >= 0 {
 		g := job.TaskGroups[i]
 		return fmt.Errorf("group %q has count = %d, but a count cannot be negative", *g.Name, *g.Count)
 	}
@@ -237,7 +241,8 @@ func Servable(job *api.Job) error {
 	if err := cmp.Or(rewrite.MistypedGate(job), constraint.Check(job)); err != nil {
 		return err
 	}
-	if g, t := instanceChooser(job); t != nil {
+	g, t := instanceChooser(job)
+	if t != nil {
 		return fmt.Errorf("task %q of group %q constrains ${device.ids}, but nomad-pal chooses the instances: remove this constraint, or run the job without the gate (nomad job run)", t.Name, *g.Name)
 	}
 	return nil

@@ -47,7 +47,8 @@ func (v *View) attributeValues(attribute string, e eligibility) attributeValues 
 	numbers := map[string]int{}
 	for i := range in.of {
 		value, there := constraint.NodeTarget(attribute, v.GroupNode(i))
-		if in.of[i] = -1; !e.may[i] || !there {
+		in.of[i] = -1
+		if !e.may[i] || !there {
 			continue
 		}
 		n, ok := numbers[value]

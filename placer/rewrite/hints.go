@@ -117,7 +117,8 @@ func (h Hints) Independent(job *api.Job) bool {
 func (h *Hints) read(meta map[string]string, where string, seen map[string]string) error {
 	for _, k := range slices.Sorted(maps.Keys(meta)) {
 		v := meta[k]
-		if hint := meant(k); hint != k {
+		hint := meant(k)
+		if hint != k {
 			return fmt.Errorf("meta %s = %q of %s: no such hint; the correct spelling is %s", k, v, where, hint)
 		}
 		if !strings.HasPrefix(k, hintPrefix) {
@@ -181,7 +182,8 @@ var hints = map[string]func(h *Hints, value string) error{
 func (h *Hints) set(key, value string) error {
 	if hints[key] == nil {
 		names := slices.Sorted(maps.Keys(hints))
-		if asked := nearest.Question(key, names); asked != "" {
+		asked := nearest.Question(key, names)
+		if asked != "" {
 			return errors.New("no such hint" + asked)
 		}
 		return fmt.Errorf("no such hint; the hints are %s", strings.Join(names, ", "))
@@ -251,10 +253,12 @@ var (
 // asGo converts a duration to Go's notation. Go's notation has no days, and no colons as in
 // Slurm's.
 func asGo(s string) string {
-	if m := onClock.FindStringSubmatch(s); m != nil {
+	m := onClock.FindStringSubmatch(s)
+	if m != nil {
 		return inHours(m[1], m[2]+m[5]) + orZero(m[3]+m[6]) + "m" + orZero(m[4]+m[7]) + "s"
 	}
-	if m := inDays.FindStringSubmatch(s); m != nil {
+	m = inDays.FindStringSubmatch(s)
+	if m != nil {
 		return inHours(m[1], "0") + m[2]
 	}
 	return s
@@ -302,7 +306,8 @@ func parseFailureAction(s string) (FailureAction, error) {
 func parseNeighbours(s string) (with pal.Sharing, err error) {
 	none := false
 	for word := range strings.SplitSeq(s, ",") {
-		switch word = strings.TrimSpace(word); word {
+		word = strings.TrimSpace(word)
+		switch word {
 		case "any":
 			with.Beside = pal.AnyClass
 		case "none":

@@ -140,7 +140,8 @@ func Pin(job *api.Job, p Pins, in Racks) (*api.Job, error) {
 	var err error
 	out.TaskGroups = mapGroups(out.TaskGroups, func(g *api.TaskGroup) {
 		gp, ok := p.Of(*g.Name)
-		switch asks := slices.ContainsFunc(g.Tasks, asksGPU); {
+		asks := slices.ContainsFunc(g.Tasks, asksGPU)
+		switch {
 		case ok && asks:
 			seen++
 			pinGroup(g, p, gp)

@@ -20,7 +20,8 @@ func Pinned(job *api.Job) (Pins, bool) {
 	var p Pins
 	e, elastic := ElasticOf(job)
 	for _, g := range job.TaskGroups {
-		if mode, mark, nodes := groupPin(g); mode != "" && !strings.HasSuffix(mark, markLeft) {
+		mode, mark, nodes := groupPin(g)
+		if mode != "" && !strings.HasSuffix(mark, markLeft) {
 			p.Mode = mode
 			gp := GroupPins{Group: *g.Name, Nodes: nodes}
 			if len(nodes) > 0 && nodes[0] == markSpread {
@@ -46,12 +47,14 @@ func Pinned(job *api.Job) (Pins, bool) {
 // the same mark. A pin of ModeGPU is a constraint, and a pin of ModePrefer is an affinity.
 func groupPin(g *api.TaskGroup) (mode Mode, mark string, nodes []string) {
 	for _, c := range g.Constraints {
-		if mark, nodes, ok := splitMarked(c.LTarget, c.Operand, c.RTarget, nodeTarget); ok {
+		mark, nodes, ok := splitMarked(c.LTarget, c.Operand, c.RTarget, nodeTarget)
+		if ok {
 			return modeOf(mark, ModeGPU), mark, nodes
 		}
 	}
 	for _, a := range g.Affinities {
-		if mark, nodes, ok := splitMarked(a.LTarget, a.Operand, a.RTarget, nodeTarget); ok {
+		mark, nodes, ok := splitMarked(a.LTarget, a.Operand, a.RTarget, nodeTarget)
+		if ok {
 			return modeOf(mark, ModePrefer), mark, nodes
 		}
 	}
@@ -73,10 +76,12 @@ func readDevice(d *api.RequestedDevice, mark string, p *Pins, gp *GroupPins) {
 		return
 	}
 	for _, c := range d.Constraints {
-		if _, ids, ok := splitMarked(c.LTarget, c.Operand, c.RTarget, idsTarget); ok {
+		_, ids, ok := splitMarked(c.LTarget, c.Operand, c.RTarget, idsTarget)
+		if ok {
 			gp.GPUs = ids
 		}
-		if class, ceiling, ok := ceilingOf(c); ok && mark == markClass {
+		class, ceiling, ok := ceilingOf(c)
+		if ok && mark == markClass {
 			p.Class, p.Ceiling = class, ceiling
 		}
 	}
@@ -224,7 +229,8 @@ func Wrote(left, right string) bool {
 // constraint. The placer's ceiling is the last one in the list, because the placer appends it.
 func withoutLastCeiling(cs []*api.Constraint) []*api.Constraint {
 	for _, c := range slices.Backward(cs) {
-		if _, _, ok := ceilingOf(c); ok {
+		_, _, ok := ceilingOf(c)
+		if ok {
 			last := c
 			return without(cs, func(c *api.Constraint) bool { return c == last })
 		}

@@ -73,7 +73,8 @@ func (o *options) measuredScores() (scores [][pal.NumClasses]pal.PMScore, err er
 		complete := true
 		for k, class := range pal.AppClasses() {
 			e, ok := built.Lookup(g.ID, class)
-			if of[k] = e.Score; !ok {
+			of[k] = e.Score
+			if !ok {
 				complete, missing = false, fmt.Sprintf("GPU %q has no time for class %s", g.ID, class)
 			}
 		}

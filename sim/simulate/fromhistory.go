@@ -28,7 +28,8 @@ func ofRuns(runs []palapi.Run, c *pal.Cluster) trace.Trace {
 		reason := whyNot(r, j)
 		if reason == "" {
 			shape := [2]int{j.GPUs, j.MemberGPUs}
-			if _, known := fits[shape]; !known {
+			_, known := fits[shape]
+			if !known {
 				_, fits[shape] = pal.Place(c, sim.GangOf(j), pal.Policy{Name: pal.Packed})
 			}
 			if !fits[shape] {

@@ -148,7 +148,8 @@ func ignoreSpeeds(cfg *sim.Config) {
 	jobs, c := cfg.Jobs, cfg.Cluster
 	cfg.Slower = func(i int, p pal.Placement) float64 {
 		_, model := c.Group(p.Members[0].Group)
-		if s := jobs[i].Speeds.On(model); s > 0 {
+		s := jobs[i].Speeds.On(model)
+		if s > 0 {
 			return 1 / s
 		}
 		return 1

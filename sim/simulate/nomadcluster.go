@@ -61,7 +61,8 @@ func nomadNodes(stubs []*api.NodeListStub, o profile.Options) ([]pal.Node, error
 				g.GPUs = append(g.GPUs, pal.GPU{ID: in.ID})
 			}
 			node.Groups = append(node.Groups, g)
-			if a := d.Attributes[attr.Raw]; a != nil && a.StringVal != nil {
+			a := d.Attributes[attr.Raw]
+			if a != nil && a.StringVal != nil {
 				ms, err := attr.ParseMeasurements(*a.StringVal)
 				if err != nil {
 					return nil, fmt.Errorf("node %q: attribute %s: %w", n.Name, attr.Raw, err)

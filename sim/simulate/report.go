@@ -124,7 +124,8 @@ func newReport(o *options, t trace.Trace) *Report {
 		r.GPUsPerNode = 0
 	}
 	left := len(t.LeftOut)
-	if all := left + len(t.Jobs); float64(left) > most*float64(all) {
+	all := left + len(t.Jobs)
+	if float64(left) > most*float64(all) {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("%.1f %% of the jobs are left out: the figures cover the other jobs", 100*float64(left)/float64(all)))
 	}
 	return r
@@ -152,7 +153,8 @@ func (r *Report) fill(out sim.Outcome, c *pal.Cluster) {
 	r.BySize = group(done, sizeOf, "1 GPU", "2-4 GPUs", "5-8 GPUs", "more than 8 GPUs")
 	r.ByTier = group(done, func(j sim.JobResult) string { return j.Tier.String() }, tiers()...)
 	r.ByClass = group(done, func(j sim.JobResult) string { return string(j.Class) }, "A", "B", "C", "D")
-	if names := models(c); len(names) > 1 {
+	names := models(c)
+	if len(names) > 1 {
 		r.ByModel = group(done, func(j sim.JobResult) string { return j.Model }, names...)
 	}
 	r.samples = out.Samples
@@ -161,7 +163,8 @@ func (r *Report) fill(out sim.Outcome, c *pal.Cluster) {
 // models returns the cluster's GPU models.
 func models(c *pal.Cluster) (names []string) {
 	for g := range c.Groups() {
-		if _, name := c.Group(g); !slices.Contains(names, name) {
+		_, name := c.Group(g)
+		if !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}

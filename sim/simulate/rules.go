@@ -47,7 +47,8 @@ func queueKeys() []model.Key {
 // over applies the settings to the rules.
 func (s settings) over(to *model.Config) error {
 	for _, k := range queueKeys() {
-		if value, given := s[k.Name]; given {
+		value, given := s[k.Name]
+		if given {
 			if err := k.Set(to, value); err != nil {
 				return fmt.Errorf("-set %s: %w", k.Name, err)
 			}

@@ -178,7 +178,8 @@ func (r *row) size() error {
 		r.gpus = opt{0, true}
 		return nil
 	}
-	switch n := r.gpus.v; {
+	n := r.gpus.v
+	switch {
 	case r.each.ok:
 		all := r.each.v * cmp.Or(r.members.v, 1)
 		if r.gpus.ok && r.members.ok && n != all {
@@ -310,7 +311,8 @@ func (e *booked) merge() (leftOut string, line int) {
 			return u.leftOut, u.line
 		}
 		e.SubmitS = min(e.SubmitS, u.submitS)
-		if i := slices.IndexFunc(groups, func(g run) bool { return g.group == u.group }); i >= 0 {
+		i := slices.IndexFunc(groups, func(g run) bool { return g.group == u.group })
+		if i >= 0 {
 			u.work += groups[i].work
 			groups[i], again = u, true
 			continue

@@ -83,7 +83,8 @@ func pick(r *rand.Rand, ms []mix) mix {
 	}
 	u := r.Float64() * total
 	for _, m := range ms {
-		if u -= m.weight; u < 0 {
+		u -= m.weight
+		if u < 0 {
 			return m
 		}
 	}

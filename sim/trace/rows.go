@@ -144,7 +144,8 @@ func (rs *rows) each(do func(row []string) error) error {
 			err = fmt.Errorf("the row has %d fields, but the header has %d; is the line cut off, or does a value contain the separator %q? "+
 				"Leave that column out, or choose another separator", len(row), len(rs.header), rs.comma)
 		default:
-			if i := slices.Index(rs.header, ""); i >= 0 && row[i] != "" {
+			i := slices.Index(rs.header, "")
+			if i >= 0 && row[i] != "" {
 				err = fmt.Errorf("value %d (%q) has no column in the header", i+1, row[i])
 				break
 			}

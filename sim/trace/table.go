@@ -26,7 +26,8 @@ type table struct {
 func newTable(rs *rows) (*table, error) {
 	t := &table{rows: rs, at: map[string]int{}}
 	for i, name := range rs.header {
-		if name = strings.ToLower(name); t.has(name) {
+		name = strings.ToLower(name)
+		if t.has(name) {
 			t.twice = append(t.twice, name)
 		}
 		t.at[name] = i
@@ -69,7 +70,8 @@ func (t *table) check() error {
 	other := slices.DeleteFunc(slices.Sorted(maps.Keys(t.at)), func(name string) bool {
 		return name == "" || slices.Contains(known, name) || t.format.slurm
 	})
-	if missing := t.lacks(t.format.needs); len(missing) > 0 {
+	missing := t.lacks(t.format.needs)
+	if len(missing) > 0 {
 		names := strings.NewReplacer("|", " or ", "+", " and ").Replace(strings.Join(missing, "; "))
 		return fmt.Errorf("these columns are missing: %s (the table is read as %s%s)", names, t.format.title, t.format.hint)
 	}

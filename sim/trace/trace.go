@@ -95,10 +95,12 @@ func (j Job) TaskGroups() []Group {
 // inMembers divides GPUs into members of equal size, and one member with the rest.
 func inMembers(gpus, each int) []Group {
 	var groups []Group
-	if whole := gpus / each; whole > 0 {
+	whole := gpus / each
+	if whole > 0 {
 		groups = append(groups, Group{whole, each})
 	}
-	if rest := gpus % each; rest > 0 {
+	rest := gpus % each
+	if rest > 0 {
 		groups = append(groups, Group{1, rest})
 	}
 	return groups
@@ -210,7 +212,8 @@ func (t *Trace) drop() {
 	}
 	gone := func(id string) bool { return !played[id] }
 	for i := range t.Jobs {
-		if j := &t.Jobs[i]; slices.ContainsFunc(j.After, gone) {
+		j := &t.Jobs[i]
+		if slices.ContainsFunc(j.After, gone) {
 			j.After = slices.DeleteFunc(slices.Clone(j.After), gone)
 			j.note(noteForeign)
 		}

@@ -88,7 +88,8 @@ func unknownCommand(args []string, commands map[string]cli.CommandFactory) strin
 		return ""
 	}
 	said := fmt.Sprintf("nomad-device-pal has no command %q", args[0])
-	if near := nearest.Name(args[0], slices.Sorted(maps.Keys(commands))); near != "" {
+	near := nearest.Name(args[0], slices.Sorted(maps.Keys(commands)))
+	if near != "" {
 		return said + fmt.Sprintf(": did you mean %q? See nomad-device-pal -help.", near)
 	}
 	return said + "; see nomad-device-pal -help."

@@ -241,10 +241,12 @@ func (d *diagnosis) degraded(id, reasons string) {
 	status := statusWarn
 	var fixes []string
 	for reason := range strings.SplitSeq(reasons, ",") {
-		if kind, _, _ := strings.Cut(reason, ":"); kind == "nvml" {
+		kind, _, _ := strings.Cut(reason, ":")
+		if kind == "nvml" {
 			status = statusFail
 		}
-		if fix := deviceplugin.Remedy(reason, d.physical(id), d.stateDir); !slices.Contains(fixes, fix) {
+		fix := deviceplugin.Remedy(reason, d.physical(id), d.stateDir)
+		if !slices.Contains(fixes, fix) {
 			fixes = append(fixes, fix)
 		}
 	}
@@ -254,7 +256,8 @@ func (d *diagnosis) degraded(id, reasons string) {
 // name returns an instance's id, with nvidia-smi's number of its GPU.
 func (d *diagnosis) name(id string) string {
 	for _, dev := range d.inv.Devices {
-		if slot := dev.Slot(); slot.Index != nil && dev.ID == attr.GPUOf(id) {
+		slot := dev.Slot()
+		if slot.Index != nil && dev.ID == attr.GPUOf(id) {
 			return fmt.Sprintf("%s (GPU %d)", id, *slot.Index)
 		}
 	}
@@ -288,7 +291,8 @@ func (d *diagnosis) placement() {
 	}
 	dir, name := c.plugins(), filepath.Base(d.self)
 	_, unread := os.ReadDir(dir)
-	switch installed := c.installed(d.self); {
+	installed := c.installed(d.self)
+	switch {
 	case dir == "":
 		d.add(statusFail, "placement", "neither plugin_dir nor data_dir is set in "+d.nomadConfig, "set plugin_dir and put "+name+" there")
 	case unread != nil && !os.IsNotExist(unread):

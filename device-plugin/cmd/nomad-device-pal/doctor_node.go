@@ -36,7 +36,8 @@ func (d *diagnosis) configured() {
 		}
 		d.hasBlock = true
 		cfg, err := decode(b.Config)
-		if d.blockErr = err; err == nil {
+		d.blockErr = err
+		if err == nil {
 			d.cfg = cfg
 		}
 	}
@@ -59,7 +60,8 @@ func decode(block map[string]any) (deviceplugin.Config, error) {
 		return deviceplugin.Config{}, err
 	}
 	data, err := conformance.EncodeJSON(deviceplugin.ConfigSchema(), text)
-	if diags := (hcl.Diagnostics)(nil); errors.As(err, &diags) {
+	diags := (hcl.Diagnostics)(nil)
+	if errors.As(err, &diags) {
 		err = errors.New(diags[0].Detail) // the diagnostic's line numbers are not line numbers of the file
 	}
 	if err != nil {

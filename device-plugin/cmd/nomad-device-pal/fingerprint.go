@@ -193,7 +193,8 @@ func printGroups(ui cli.Ui, groups []*device.DeviceGroup, asJSON bool) int {
 
 // indexesOf returns nvidia-smi's numbers of a group's GPUs.
 func indexesOf(g *device.DeviceGroup) map[string]int {
-	if a := g.Attributes[attr.Indexes]; a != nil && a.String != nil {
+	a := g.Attributes[attr.Indexes]
+	if a != nil && a.String != nil {
 		return attr.ParseIndexes(*a.String)
 	}
 	return nil

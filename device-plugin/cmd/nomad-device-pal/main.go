@@ -112,7 +112,8 @@ func run(args []string) int {
 	c.Commands = commands(ui)
 	c.HelpFunc = help
 	c.HelpWriter, c.ErrorWriter = os.Stdout, os.Stderr
-	if said := unknownCommand(args, c.Commands); said != "" {
+	said := unknownCommand(args, c.Commands)
+	if said != "" {
 		ui.Error(said)
 		return 127
 	}

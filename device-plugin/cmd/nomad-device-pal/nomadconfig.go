@@ -33,7 +33,8 @@ func readNomadConfig(path string) (nomadConfig, error) {
 			return c, err
 		}
 		for _, e := range entries {
-			if ext := filepath.Ext(e.Name()); ext == ".hcl" || ext == ".json" {
+			ext := filepath.Ext(e.Name())
+			if ext == ".hcl" || ext == ".json" {
 				files = append(files, filepath.Join(path, e.Name()))
 			}
 		}
@@ -92,7 +93,8 @@ func (c *nomadConfig) installed(binary string) string {
 	entries, _ := os.ReadDir(c.plugins()) // without the directory, nothing is installed
 	own, err := os.Stat(binary)
 	for _, e := range entries {
-		if st, err2 := os.Stat(filepath.Join(c.plugins(), e.Name())); err == nil && err2 == nil && os.SameFile(own, st) {
+		st, err2 := os.Stat(filepath.Join(c.plugins(), e.Name()))
+		if err == nil && err2 == nil && os.SameFile(own, st) {
 			return e.Name()
 		}
 	}

@@ -100,11 +100,13 @@ func (a *answers) findPublished(now time.Time) error {
 	}
 	const start, set = "start one (nomad-pal agent), or set NOMAD_PAL_ADDR", "set NOMAD_PAL_ADDR"
 	a.told = fmt.Sprintf("published in Nomad %s by agent %s", palapi.Ago(is.Beaten, now), is.Agent)
-	switch a.address = is.Address; {
+	a.address = is.Address
+	switch {
 	case is.Agent == "" && is.Unknown != "" && a.b.config().SecretID == "":
 		return missing("set NOMAD_TOKEN, or NOMAD_PAL_ADDR", "without a token, the address that an agent publishes in Nomad cannot be read")
 	case is.Agent == "" && is.Unknown != "":
-		if unknown := a.b.tokenUnknown(); unknown != "" {
+		unknown := a.b.tokenUnknown()
+		if unknown != "" {
 			return errors.New(unknown)
 		}
 		return missing(set, "the address that an agent publishes in Nomad cannot be read: %s", is.Unknown)
@@ -248,7 +250,8 @@ func (a *answers) plain(err error) error {
 		return err
 	}
 	body := strings.TrimSpace(unexpected.Body())
-	switch code := unexpected.StatusCode(); {
+	code := unexpected.StatusCode()
+	switch {
 	case code == http.StatusNotFound && body == notServed:
 		return refusal{fmt.Sprintf("the agent at %s does not serve this request: the server is not an agent of nomad-pal, or has another version (%s; this command is %s)",
 			a.address, cmp.Or(a.activity.Version, "not known"), version.Human()), err}

@@ -120,7 +120,8 @@ func (b *base) parse(fs *flag.FlagSet, args []string, want int) (rest []string, 
 	b.flagsGiven = map[string]bool{}
 	fs.Visit(func(f *flag.Flag) { b.flagsGiven[f.Name] = true })
 	ended := fs.NArg() < len(args) && args[len(args)-fs.NArg()-1] == "--" // all other arguments are names, even those with a dash
-	if i := slices.IndexFunc(fs.Args(), isOption); i > 0 && want != anyWords && !ended {
+	i := slices.IndexFunc(fs.Args(), isOption)
+	if i > 0 && want != anyWords && !ended {
 		return refuse("options go before arguments: nomad-pal %s %s", fs.Name(), strings.Join(each(slices.Concat(args[:len(args)-fs.NArg()], fs.Args()[i:], fs.Args()[:i]), palapi.ShellQuoted), " "))
 	}
 	if want >= 0 && fs.NArg() != want {
@@ -146,7 +147,8 @@ func (b *base) fail(err error) int {
 		return exitInterrupted
 	}
 	if nomad.Refused(err) {
-		if unknown := b.tokenUnknown(); unknown != "" {
+		unknown := b.tokenUnknown()
+		if unknown != "" {
 			err = errors.New(unknown)
 		}
 	}
@@ -154,7 +156,8 @@ func (b *base) fail(err error) int {
 	if lacksAgent(err) {
 		return exitNoPlacer
 	}
-	if said := unreached(b, err); said != "" {
+	said := unreached(b, err)
+	if said != "" {
 		b.complain(said)
 	}
 	return 1
@@ -246,7 +249,8 @@ func filled(v reflect.Value) {
 		}
 	case reflect.Struct:
 		for i := range v.NumField() {
-			if f := v.Field(i); !f.IsZero() || !strings.Contains(v.Type().Field(i).Tag.Get("json"), ",omit") {
+			f := v.Field(i)
+			if !f.IsZero() || !strings.Contains(v.Type().Field(i).Tag.Get("json"), ",omit") {
 				filled(f)
 			}
 		}

@@ -102,7 +102,8 @@ func watchGPUs(b *base, client *nomad.Client, k cluster.JobKey, length time.Dura
 				seen[r.GPU] = r.At
 			}
 		}
-		if left := time.Until(end); left < every {
+		left := time.Until(end)
+		if left < every {
 			out.GPUs = slices.Sorted(maps.Keys(seen))
 			return readings, nil
 		}

@@ -93,7 +93,8 @@ func checks(b *base) []palapi.Check {
 		told = s.Warnings()
 	}
 	checks = append(append(checks, checkToken(b, client)), checkAgent(b, told)...)
-	if paused := checkPaused(b, client); paused != "" {
+	paused := checkPaused(b, client)
+	if paused != "" {
 		checks = append(checks, check("scheduler", palapi.Fail, "an operator has paused Nomad's placement or registrations", paused))
 	}
 	servers := time.Now()
@@ -122,7 +123,8 @@ func checkPastNomad(b *base, client *nomad.Client) (found []palapi.Check) {
 		if err != nil || job == nil {
 			continue // it has just been purged, or the token may not read it
 		}
-		if w := request.PastNomad(job); w != "" {
+		w := request.PastNomad(job)
+		if w != "" {
 			found = append(found, check("job "+cluster.KeyOf(job).String(), palapi.Warn, w, "nomad-pal validate JOBSPEC, by its author"))
 		}
 	}
@@ -195,7 +197,8 @@ func checkAgent(b *base, told []string) []palapi.Check {
 // checkConfig checks configuration files, also beside the active agent.
 func checkConfig(b *base, config paths) palapi.Check {
 	file, cfg, err := configOf(config)
-	if client, unreached := b.client(); err == nil && unreached == nil {
+	client, unreached := b.client()
+	if err == nil && unreached == nil {
 		active, unread := heartbeat.ReadActivity(b.ctx, client, time.Now())
 		if unread == nil {
 			err = file.Beside(active)
@@ -205,7 +208,8 @@ func checkConfig(b *base, config paths) palapi.Check {
 		return check("configuration", palapi.Fail, err.Error(), "fix the configuration before the agent reads it")
 	}
 	can := strings.Join(config, ", ") + " can be used"
-	if warnings := cfg.Warnings(time.Now()); len(warnings) > 0 {
+	warnings := cfg.Warnings(time.Now())
+	if len(warnings) > 0 {
 		return check("configuration", palapi.Warn, can+", but "+strings.Join(warnings, "; "), "correct or remove this setting")
 	}
 	return check("configuration", palapi.OK, can, "")

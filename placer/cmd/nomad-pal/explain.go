@@ -184,14 +184,16 @@ func printAnswer(b *base, headline string, e *palapi.Explanation) {
 			rows = append(rows, row(key, value))
 		}
 	}
-	if why := e.Reason.String(); !strings.Contains(strings.ToLower(headline), strings.ToLower(why)) {
+	why := e.Reason.String()
+	if !strings.Contains(strings.ToLower(headline), strings.ToLower(why)) {
 		known("Reason", why)
 	}
 	if e.Reason.Kind != reason.Held {
 		known("Hold", e.Hold.String())
 	}
 	known(map[bool]string{true: "Would get now", false: "GPUs"}[e.State == palapi.Waiting], gpusOf(e))
-	if w := e.Wait; w != nil && e.State != palapi.Unschedulable {
+	w := e.Wait
+	if w != nil && e.State != palapi.Unschedulable {
 		ahead := ""
 		if w.Ahead != "" {
 			ahead = "; " + w.Ahead + " goes first"
@@ -205,7 +207,8 @@ func printAnswer(b *base, headline string, e *palapi.Explanation) {
 	}
 	known("Expected end", end)
 	steps := e.Next(b.jobspec)
-	if n := len(steps) - mostSteps; n > 0 && !b.verbose {
+	n := len(steps) - mostSteps
+	if n > 0 && !b.verbose {
 		steps = append(steps[:mostSteps], fmt.Sprintf("%s: add -verbose", counted(n, "more step")))
 	}
 	for _, s := range steps {
@@ -228,7 +231,8 @@ const mostGPUs = 8
 func gpusOf(e *palapi.Explanation) string {
 	var ids, classes, models []string
 	var c pal.Choice
-	if d := e.Decision; d != nil && d.Chosen != nil {
+	d := e.Decision
+	if d != nil && d.Chosen != nil {
 		c = *d.Chosen
 	}
 	for _, m := range c.Members {
@@ -249,7 +253,8 @@ func gpusOf(e *palapi.Explanation) string {
 		return ""
 	}
 	text := gpuNames(e, ids[:min(len(ids), mostGPUs)]...)
-	if n := len(ids) - mostGPUs; n > 0 {
+	n := len(ids) - mostGPUs
+	if n > 0 {
 		text += fmt.Sprintf(" and %d more", n)
 	}
 	distinct := func(all []string) string {
@@ -275,7 +280,8 @@ func expectedStart(e *palapi.Explanation, now time.Time) (key, value string) {
 	default:
 		start = palapi.Span(e.StartFrom, e.StartTo, now)
 	}
-	if room := roomWhen(e.Holders); room != "" {
+	room := roomWhen(e.Holders)
+	if room != "" {
 		return "Expected start", cmp.Or(start, "unknown") + ". " + room
 	}
 	return "Expected start", start
@@ -290,7 +296,8 @@ func printEvidence(b *base, e *palapi.Explanation) {
 		}
 	}
 	known("Submitted", palapi.When(e.Submitted, time.Now()))
-	if o := e.Outcome; o != nil {
+	o := e.Outcome
+	if o != nil {
 		style := map[string]style{"complete": green, "failed": red, "stopped": yellow, palapi.AtRest: yellow}[o.Status]
 		rows = append(rows, row("Outcome", painted{style, o.Status}))
 		known(map[bool]string{false: "Ended", true: "Since"}[o.Status == palapi.AtRest], palapi.When(o.At, time.Now()))
@@ -300,7 +307,8 @@ func printEvidence(b *base, e *palapi.Explanation) {
 	known("Ready", clock(e.Ready))
 	known("Restarted", clock(e.Restarted))
 	known("Note", oneLine(e.Note))
-	if d := e.Decision; d != nil {
+	d := e.Decision
+	if d != nil {
 		request := fmt.Sprintf("%s, application class %s", pal.CountGPUs(d.Demand), d.Class)
 		if e.ClassFrom != "" {
 			request += ": " + e.ClassFrom
@@ -310,7 +318,8 @@ func printEvidence(b *base, e *palapi.Explanation) {
 			row("Policy", d.Policy),
 			row("Candidates", candidates(d.Candidates)))
 	}
-	if w := e.Wait; w != nil && e.State != palapi.Unschedulable {
+	w := e.Wait
+	if w != nil && e.State != palapi.Unschedulable {
 		known("Waits for", e.WaitsFor.String())
 		if w.AheadGPUs > 0 {
 			known("Ahead", "in total, the jobs ahead that wait only for GPUs need "+reason.Amount(w.AheadGPUs))

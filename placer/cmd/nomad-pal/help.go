@@ -124,7 +124,8 @@ func unknownCommand(args []string, commands map[string]cli.CommandFactory) strin
 	if ofNomad[name] != "" {
 		return said + "; use Nomad's own command: " + ofNomad[name] + "."
 	}
-	if near := cmp.Or(ofSlurm[name], nearest.Name(name, slices.Sorted(maps.Keys(commands)))); near != "" {
+	near := cmp.Or(ofSlurm[name], nearest.Name(name, slices.Sorted(maps.Keys(commands))))
+	if near != "" {
 		return said + fmt.Sprintf(": did you mean %q? See nomad-pal -help.", near)
 	}
 	return said + "; see nomad-pal -help."
@@ -144,7 +145,8 @@ func unreached(b *base, err error) string {
 	if nomad.StatusOf(err) == http.StatusNotFound && strings.Contains(err.Error(), "404 page not found") {
 		return fmt.Sprintf("%s answers, but is not Nomad's HTTP API. NOMAD_ADDR (or -address) must be Nomad's address.", b.config().Address)
 	}
-	if remedy := remedyTLS(err); remedy != "" {
+	remedy := remedyTLS(err)
+	if remedy != "" {
 		return fmt.Sprintf("%s is the address of Nomad (NOMAD_ADDR or -address): %s.", b.config().Address, remedy)
 	}
 	var transport *url.Error
@@ -160,7 +162,8 @@ func unreached(b *base, err error) string {
 func remedyTLS(err error) string {
 	op, _ := errors.AsType[*net.OpError](err)
 	invalid, _ := errors.AsType[x509.CertificateInvalidError](err)
-	switch text := err.Error(); {
+	text := err.Error()
+	switch {
 	case invalid.Cert != nil && invalid.Reason == x509.Expired:
 		return "renew its certificate, and make the server load the new one; or, if the certificate is still valid, correct this machine's clock"
 	case errors.As(err, new(x509.UnknownAuthorityError)):

@@ -31,7 +31,8 @@ func run(ctx context.Context, args []string, io streams) int {
 	c.Args = args
 	c.HelpWriter, c.ErrorWriter = io.out, io.err
 	c.Commands = commands(ctx, io)
-	if said := unknownCommand(args, c.Commands); said != "" {
+	said := unknownCommand(args, c.Commands)
+	if said != "" {
 		fmt.Fprintln(io.err, said)
 		return 127
 	}

@@ -24,7 +24,8 @@ const userVariable = "NOMAD_PAL_USER"
 // me returns the user's name: NOMAD_PAL_USER or, if the variable is empty, the name of the ACL
 // token or, without ACLs, the login name.
 func me(b *base, client *nomad.Client) (string, error) {
-	if name := os.Getenv(userVariable); name != "" {
+	name := os.Getenv(userVariable)
+	if name != "" {
 		return name, nil
 	}
 	self, _, err := client.API().ACLTokens().Self((&api.QueryOptions{}).WithContext(b.ctx))
@@ -89,7 +90,8 @@ func sayUser(b *base, client *nomad.Client, job *api.Job) error {
 	case err != nil:
 		return err
 	case is != nil && !cluster.Dead(is):
-		if had := is.Meta[rewrite.UserHint]; had != "" {
+		had := is.Meta[rewrite.UserHint]
+		if had != "" {
 			job.SetMeta(rewrite.UserHint, had)
 		}
 		return nil

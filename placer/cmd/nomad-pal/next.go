@@ -80,7 +80,8 @@ func roomWhen(h *palapi.Holders) string {
 			needed = append(needed, j.Job)
 		}
 	}
-	switch n := len(needed); {
+	n := len(needed)
+	switch {
 	case n == 0:
 		return ""
 	case n > 3:

@@ -84,10 +84,12 @@ func runPlan(b *base, args []string) int {
 			b.complain(fmt.Sprintf("Note: cannot show the changes to the job: %v", err))
 		}
 	}
-	if w := request.PastNomad(job); w != "" {
+	w := request.PastNomad(job)
+	if w != "" {
 		b.complain("Warning: " + w)
 	}
-	if code := b.show(x, func() { printPlan(b, x, unread == nil) }); code != 0 {
+	code := b.show(x, func() { printPlan(b, x, unread == nil) })
+	if code != 0 {
 		return planFailed
 	}
 	if e.State == palapi.Native { // Nomad places the job, and needs no placer

@@ -56,7 +56,8 @@ func samplesOf(rows []measured.Row, known map[string]string) (samples []profile.
 		case r.Model == "" && err == nil: // return this error only at the end, because the caller first decides about strangers
 			err = fmt.Errorf("%s: no model is given for GPU %q: add a column model", r.At, r.GPU)
 		}
-		if _, seen := strangers[r.GPU]; !here && !seen {
+		_, seen := strangers[r.GPU]
+		if !here && !seen {
 			strangers[r.GPU] = r.At
 		}
 		samples = append(samples, r.Sample)

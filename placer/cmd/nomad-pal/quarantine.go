@@ -203,7 +203,8 @@ func printQuarantine(b *base, qs map[string]palapi.Quarantine, known []palapi.GP
 	shortID := b.shortIDs(ids)
 	for _, id := range ids {
 		short, name, bus := shortID(id), "-", "-"
-		if i := slices.IndexFunc(known, func(g palapi.GPU) bool { return attr.GPUOf(g.ID) == id }); i >= 0 {
+		i := slices.IndexFunc(known, func(g palapi.GPU) bool { return attr.GPUOf(g.ID) == id })
+		if i >= 0 {
 			name, bus = palapi.GPUName(short, known[i].Node, known[i].Index, len(id)), cmp.Or(known[i].BusID, "-")
 		}
 		q := qs[id]

@@ -158,10 +158,12 @@ const spareColumns = 4
 
 // startOrEnd returns when a job is expected to start or, if it has started, to end.
 func startOrEnd(j palapi.JobStatus, now time.Time) string {
-	if start := palapi.Soon(j.StartFrom, j.StartTo, now); start != "" {
+	start := palapi.Soon(j.StartFrom, j.StartTo, now)
+	if start != "" {
 		return "start " + start
 	}
-	if end := palapi.Soon(j.EndFrom, j.EndTo, now); end != "" {
+	end := palapi.Soon(j.EndFrom, j.EndTo, now)
+	if end != "" {
 		return "end " + end
 	}
 	return ""
@@ -256,7 +258,8 @@ func printTenants(b *base, tenants []queue.TenantUse) {
 			t.Stops.Stops, fmt.Sprintf("%.1f", t.Stops.LostGPUSeconds/3600), fmt.Sprintf("%.1f", t.Stops.SavedSeconds/3600)))
 	}
 	b.table(rows)
-	if half := time.Duration(tenants[0].HalfLifeSeconds * float64(time.Second)); half > 0 {
+	half := time.Duration(tenants[0].HalfLifeSeconds * float64(time.Second))
+	if half > 0 {
 		b.say(plain, "Old GPU hours count less: a GPU hour used "+palapi.Days(half)+" ago counts half (usage_half_life).")
 	}
 	if ungated {

@@ -71,7 +71,8 @@ func (q *quoting) Write(p []byte) (int, error) {
 	text := append(q.rest, p...)
 	end := len(text)
 	for i := 1; i < utf8.UTFMax && i <= len(text); i++ {
-		if b := text[len(text)-i]; utf8.RuneStart(b) {
+		b := text[len(text)-i]
+		if utf8.RuneStart(b) {
 			if !utf8.FullRune(text[len(text)-i:]) {
 				end = len(text) - i
 			}
@@ -112,7 +113,8 @@ func row(cells ...any) string {
 			most = longestProse
 		}
 		text := fmt.Sprint(c)
-		if runes := []rune(text); len(runes) > most {
+		runes := []rune(text)
+		if len(runes) > most {
 			text = string(runes[:most-1]) + "…"
 		}
 		parts[i] = quoted(text, "")

@@ -66,7 +66,8 @@ func runRelease(b *base, args []string) int {
 	if err != nil {
 		return b.fail(err)
 	}
-	if k := (cluster.JobKey{Namespace: b.namespace, ID: strings.Join(rest, "")}); !*all && state.Jobs[k] == nil {
+	k := (cluster.JobKey{Namespace: b.namespace, ID: strings.Join(rest, "")})
+	if !*all && state.Jobs[k] == nil {
 		if _, err := client.Job(b.ctx, k); nomad.Refused(err) { // Resync does not list jobs that the token may not see
 			return b.fail(err)
 		}
@@ -204,7 +205,8 @@ func (r *releases) handOver() error {
 		case len(r.left) == 0:
 			return nil
 		default:
-			if stuck := r.stuck(jobs); stuck != nil {
+			stuck := r.stuck(jobs)
+			if stuck != nil {
 				return errors.Join(stuck, r.withdraw(a))
 			}
 			if !said && !b.json {

@@ -203,7 +203,8 @@ func watch(b *base, job *api.Job, resp *api.JobRegisterResponse) int {
 
 // notRegistered prints why Nomad refused the job.
 func notRegistered(b *base, client *nomad.Client, job *api.Job, err error) int {
-	if none := b.noNamespace(client, *job.Namespace); none != nil {
+	none := b.noNamespace(client, *job.Namespace)
+	if none != nil {
 		err = none
 	} else if why, ok := nomad.Invalid(err); ok {
 		err = errors.New("Nomad refuses the job: " + why)
@@ -237,7 +238,8 @@ func gateForRun(job *api.Job) (*api.Job, error) {
 	if err := request.Takes(gated); err != nil {
 		return nil, fmt.Errorf("job %q: %w", *job.ID, err)
 	}
-	if p := job.ParameterizedJob; p != nil && p.Payload == "required" {
+	p := job.ParameterizedJob
+	if p != nil && p.Payload == "required" {
 		return nil, fmt.Errorf("job %q requires a payload, which Nomad would discard if nomad-pal changed a run of the job: use nomad job run instead, and constrain the job's GPUs to a variability class yourself", *job.ID)
 	}
 	return gated, nil
@@ -367,7 +369,8 @@ func (b *base) awaitStart(a *answers, k cluster.JobKey) (e *palapi.Explanation, 
 			return nil, said != "", err
 		}
 		before := said
-		if said = ""; a.activity.Idle() {
+		said = ""
+		if a.activity.Idle() {
 			said = idleSentence(a.activity, time.Now())
 		}
 		if said != "" && before == "" {
@@ -393,7 +396,8 @@ func (b *base) awaitStart(a *answers, k cluster.JobKey) (e *palapi.Explanation, 
 		if refusedToStart(e) || up && sure || e.State == palapi.Ended && b.ended(a, k) || e.State == palapi.Native {
 			return e, said != "", nil
 		}
-		if sure = up && b.evaluated(a, k); sure {
+		sure = up && b.evaluated(a, k)
+		if sure {
 			continue // ask again without a pause, because Nomad may have processed an update since the previous poll
 		}
 		pause(b.ctx, lookAgain(time.Since(began)))

@@ -29,7 +29,8 @@ func allocSentence(a *api.AllocationListStub) string {
 // gpuSentence describes a GPU's state in one sentence: who holds it, or why nobody does.
 func gpuSentence(g palapi.GPU) string {
 	text := fmt.Sprintf("%s, %s of node %s,", g.ID, g.Device, g.Node)
-	if place := placeOf(g); place != "" {
+	place := placeOf(g)
+	if place != "" {
 		text += " " + place + ","
 	}
 	switch {

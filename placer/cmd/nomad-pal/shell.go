@@ -160,7 +160,8 @@ func (v shellJob) parse(namespace string) (*api.Job, error) {
 	}
 	job.ID, job.Name, job.Namespace = &v.job, &v.job, &namespace
 	task := job.TaskGroups[0].Tasks[0]
-	if task.Driver = v.driver; v.image != "" {
+	task.Driver = v.driver
+	if v.image != "" {
 		task.Driver = "docker"
 		task.Config = map[string]any{"image": v.image, "entrypoint": []any{"/bin/sh"}, "args": task.Config["args"]} // not the image's entry point
 	}

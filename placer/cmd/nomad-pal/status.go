@@ -76,7 +76,8 @@ func countGPUs(gpus []palapi.GPU) (n gpuCounts) {
 	n.GPUs = len(gpus)
 	shared := map[string]bool{}
 	for _, g := range gpus {
-		if gpu := attr.GPUOf(g.ID); gpu != g.ID {
+		gpu := attr.GPUOf(g.ID)
+		if gpu != g.ID {
 			n.parts++
 			shared[gpu] = true
 		}
@@ -137,7 +138,8 @@ func runStatus(b *base, args []string) int {
 	}
 	o, gpus := overview{Warnings: s.Warnings(), Placer: s.activity}, []palapi.GPU(nil)
 	all, shown, err := jobs(b, s, *mine)
-	if o.Jobs = slices.Clone(shown); err == nil {
+	o.Jobs = slices.Clone(shown)
+	if err == nil {
 		gpus, err = s.GPUs()
 	}
 	if err == nil {
@@ -147,7 +149,8 @@ func runStatus(b *base, args []string) int {
 		return b.fail(err)
 	}
 	if b.given("namespace") && b.namespace != "*" {
-		if o.Jobs = slices.DeleteFunc(o.Jobs, func(j palapi.JobStatus) bool { return j.Namespace != b.namespace }); len(o.Jobs) == 0 {
+		o.Jobs = slices.DeleteFunc(o.Jobs, func(j palapi.JobStatus) bool { return j.Namespace != b.namespace })
+		if len(o.Jobs) == 0 {
 			err = b.noNamespace(s.nomad, b.namespace)
 		}
 	}

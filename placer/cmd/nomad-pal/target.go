@@ -52,7 +52,8 @@ func (b *base) target(s *answers, name string) (*target, error) {
 		all = nil // the token may not read nodes
 	}
 	is := func(id string) bool { return id == name }
-	if found := at(all, name); len(found) > 0 {
+	found := at(all, name)
+	if len(found) > 0 {
 		is = func(id string) bool { return slices.Contains(found, id) }
 	}
 	if t, err := hardware(all, name, is); t != nil || err != nil {
@@ -120,7 +121,8 @@ func firstOf(names []string) string {
 // didYouMean adds a hint to an error about a missing job: another namespace that has a job of this
 // name, or the job with the most similar name.
 func didYouMean(b *base, s *answers, name string, err error) error {
-	if none := b.noNamespace(s.nomad, b.namespace); none != nil {
+	none := b.noNamespace(s.nomad, b.namespace)
+	if none != nil {
 		return none
 	}
 	jobs, unknown := s.Jobs()
@@ -141,7 +143,8 @@ func didYouMean(b *base, s *answers, name string, err error) error {
 // allocation finds an allocation by a prefix of its id; nil if there is none.
 func allocation(b *base, s *answers, prefix string) (*target, error) {
 	even := prefix
-	if digits := strings.ReplaceAll(prefix, "-", ""); len(digits) < 4 || strings.Trim(digits, "0123456789abcdef") != "" {
+	digits := strings.ReplaceAll(prefix, "-", "")
+	if len(digits) < 4 || strings.Trim(digits, "0123456789abcdef") != "" {
 		return nil, nil
 	} else if len(digits)%2 == 1 { // Nomad accepts prefixes of whole bytes only
 		even = prefix[:len(prefix)-1]

@@ -27,7 +27,8 @@ func (b *base) terminalWidth() int {
 	if !b.io.terminal {
 		return 0
 	}
-	if f := terminalOf(b.raw()); f != nil {
+	f := terminalOf(b.raw())
+	if f != nil {
 		if w, _, err := term.GetSize(int(f.Fd())); err == nil && w > 0 {
 			return w
 		}
@@ -45,7 +46,8 @@ func terminalOf(of any) *os.File {
 
 // width returns the maximum length of a line in a table; 0 means no limit.
 func (b *base) width() int {
-	if w := b.terminalWidth(); w > 0 {
+	w := b.terminalWidth()
+	if w > 0 {
 		return max(w, columns)
 	}
 	return 0
@@ -150,7 +152,8 @@ func (b *base) say(s style, text string) { b.sayAfter("", s, text) }
 // width.
 func (b *base) sayAfter(mark string, s style, text string) {
 	room := 0
-	if w := b.sentenceWidth(); w > 0 {
+	w := b.sentenceWidth()
+	if w > 0 {
 		room = w - textWidth(mark)
 	}
 	for _, line := range wrapped(quoted(text, ""), room) {

@@ -62,7 +62,8 @@ func runValidate(b *base, args []string) int {
 	}
 	v.Notes = warnings(job)
 	resp, _, err := client.API().Jobs().Validate(gated, (&api.WriteOptions{Namespace: v.Namespace}).WithContext(b.ctx))
-	if none := b.noNamespace(client, v.Namespace); none != nil {
+	none := b.noNamespace(client, v.Namespace)
+	if none != nil {
 		v.Errors = append(v.Errors, none.Error())
 	}
 	if err != nil {
