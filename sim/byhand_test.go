@@ -151,49 +151,6 @@ func TestUseful(t *testing.T) {
 	}
 }
 
-// TestFailuresGoOn: GPUs fail at their rate during the whole simulation, even while others are
-// down. A GPU that is up for 10 h and down for 20 h on average fails once in 30 h.
-func TestFailuresGoOn(t *testing.T) {
-	var jobs []trace.Job
-	const hours, gpus = 3000, 8
-	for h := range hours {
-		jobs = append(jobs, job(fmt.Sprint(h), "A", 1, float64(3600*h), 1))
-	}
-	out, err := Config{Jobs: jobs, Cluster: even(t, 2, gpus/2, 2), Queue: queue.Options{Order: queue.FIFO, Placement: pal.Policy{Name: pal.Packed}},
-		Failures: Failures{MTBFH: 10, RepairH: 20}, Seed: 1}.Run()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := hours * gpus / 30.0; math.Abs(float64(out.Failures)-want) > 0.1*want {
-		t.Errorf("%d failures, want about %v", out.Failures, want)
-	}
-}
-
-// TestFailuresInVain: a simulation also ends if GPUs fail so often that a gang never reaches a
-// checkpoint, or if a gang can never start while GPUs fail now and then.
-func TestFailuresInVain(t *testing.T) {
-	wide := job("wide", "A", 8, 0, 100*3600)
-	limited := job("limited", "A", 2, 0, 10)
-	limited.Tenant = "t"
-	for name, tc := range map[string]struct {
-		c     Config
-		stuck int
-	}{
-		"no checkpoint in time": {Config{Jobs: []trace.Job{wide, job("small", "A", 1, 0, 10)}, CheckpointS: 24 * 3600, Failures: Failures{MTBFH: 1, RepairH: 0.1}}, 1},
-		"a limit":               {Config{Jobs: []trace.Job{limited}, Queue: queue.Options{Tenants: map[string]queue.Tenant{"t": {Quota: 1, BorrowingLimit: new(int)}}}, Failures: Failures{MTBFH: 1000, RepairH: 1}}, 1},
-		"repairs of centuries":  {Config{Jobs: []trace.Job{wide}, Failures: Failures{MTBFH: 10, RepairH: 1e7}}, 1},
-		"a long run":            {Config{Jobs: []trace.Job{job("long", "A", 1, 0, 3e8)}, CheckpointS: 3600, Failures: Failures{MTBFH: 50, RepairH: 1}}, 0},
-	} {
-		c := tc.c
-		c.Cluster, c.Seed = even(t, 2, 4, 2), 1
-		c.Queue.Order, c.Queue.Placement = queue.FIFO, pal.Policy{Name: pal.Packed}
-		out, err := c.Run()
-		if err != nil || out.Stuck != tc.stuck {
-			t.Errorf("%s: %d stuck, %v; want %d", name, out.Stuck, err, tc.stuck)
-		}
-	}
-}
-
 // TestUsersEstimates: users' estimates are round numbers, and never too low.
 func TestUsersEstimates(t *testing.T) {
 	estimate := Users(1)

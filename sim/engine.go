@@ -19,8 +19,7 @@ type Config struct {
 	Jobs    []trace.Job
 	Cluster *pal.Cluster
 	Queue   queue.Options
-	// RestartS is the run time, in seconds, that a gang loses each time it is preempted, moved or
-	// restarted after a failure.
+	// RestartS is the run time, in seconds, that a gang loses each time it is preempted or moved.
 	RestartS float64
 	// If Preemptible is set, gangs may be stopped and moved; if Migratable is set, gangs may be
 	// moved. The queue's options must also allow stops or moves.
@@ -46,7 +45,6 @@ type Config struct {
 	Slower func(i int, p pal.Placement) float64
 	// Estimate is the queue's estimate of a job's work; nil means there are no estimates.
 	Estimate func(i int, j trace.Job) time.Duration
-	Failures Failures
 	Seed     uint64
 	// RoundS delays all events to the next multiple of RoundS seconds, as in the PAL artifact; 0
 	// means no delay.
@@ -57,8 +55,8 @@ type Config struct {
 	More func() trace.Job
 	// Decided is called after each decision, so that it can query the queue; may be nil.
 	Decided func(now time.Duration, q *queue.Queue)
-	// Observe is called for every start, preemption, failure and end of a job; may be nil. kind is
-	// "start", "resume", "preempt", "fail" or "finish". A move or a change of size is a "resume".
+	// Observe is called for every start, preemption and end of a job; may be nil. kind is
+	// "start", "resume", "preempt" or "finish". A move or a change of size is a "resume".
 	Observe func(now time.Duration, job int, kind string, p pal.Placement)
 }
 
@@ -98,20 +96,17 @@ type engine struct {
 	finished int // number of tracked jobs that have finished
 	wakeAt   time.Duration
 	use      usage
-	faults   faults
 	err      error // set if the run cannot go on: see pushEnd
-
-	deps dependencies
 }
 
-// Run simulates until every job has finished, or until only failures of GPUs can still happen;
-// Outcome.Stuck then counts the unfinished jobs.
+// Run simulates until every job has finished, or until nothing more can happen; Outcome.Stuck then
+// counts the unfinished jobs.
 func (c Config) Run() (Outcome, error) {
 	e, err := c.engine()
 	if err != nil {
 		return Outcome{}, err
 	}
-	for e.finished < e.tracked && !e.onlyFailures() {
+	for e.finished < e.tracked {
 		at, ok := e.nextTime()
 		if !ok {
 			break
@@ -140,10 +135,6 @@ func (c Config) engine() (*engine, error) {
 			return nil, err
 		}
 	}
-	if err := e.readDependencies(); err != nil {
-		return nil, err
-	}
-	e.newFaults()
 	e.use = newUsage(c.Cluster.NumGPUs())
 	return e, nil
 }
@@ -206,23 +197,19 @@ func (e *engine) advance(at time.Duration) {
 		if !ok {
 			break
 		}
+		j := &e.jobs[ev.job]
 		switch {
-		case ev.gpu >= 0:
-			e.fault(ev)
-		case e.jobs[ev.job].running && e.jobs[ev.job].event == ev.seq:
-			j := &e.jobs[ev.job]
-			switch {
-			case j.stopping:
-				e.preempted(ev.job)
-			case !j.done && e.EndS > 0:
-				e.linger(ev.job)
-			default:
-				e.end(ev.job)
-			}
+		case !j.running || j.event != ev.seq:
+		case j.stopping:
+			e.preempted(ev.job)
+		case !j.done && e.EndS > 0:
+			e.linger(ev.job)
+		default:
+			e.end(ev.job)
 		}
 	}
 	for e.next < len(e.jobs) && seconds(e.Jobs[e.next].SubmitS) <= at {
-		e.submit(e.next)
+		e.enqueue(e.next)
 		e.next++
 		if e.next == len(e.jobs) && e.More != nil {
 			e.Jobs = append(e.Jobs[:e.next:e.next], e.More())
@@ -241,7 +228,6 @@ func (e *engine) enqueue(i int) {
 	if e.Estimate != nil {
 		q.Estimate = e.Estimate(i, j)
 	}
-	q.Array, q.ArrayParallel = j.Array, j.Parallel
 	q.Least = j.LeastMembers
 	e.jobs[i].waiting = e.now
 	if err := e.queue.Submit(e.now, q); err != nil {
@@ -303,7 +289,6 @@ func (e *engine) decide() {
 func (e *engine) start(i int, p pal.Placement) {
 	j := &e.jobs[i]
 	e.Cluster.Take(j.gang, p)
-	e.faults.occupy(i, p, true)
 	kind := "start"
 	j.running, j.placement, j.gpus, j.cost, j.since, j.started = true, p, len(p.GPUs()), p.Cost()*e.slower(i, p), e.now, e.now
 	if j.first < 0 {
@@ -328,7 +313,7 @@ func (e *engine) start(i int, p pal.Placement) {
 func (e *engine) pushEnd(i int, begin time.Duration, s float64) {
 	at, err := endOf(begin, s, e.Jobs[i].ID)
 	e.err = cmp.Or(e.err, err)
-	e.jobs[i].event = e.events.push(event{at: at, job: i, gpu: -1})
+	e.jobs[i].event = e.events.push(event{at: at, job: i})
 }
 
 // slower returns the factor by which job i takes longer than its placement predicts. Config.Slower
@@ -354,14 +339,14 @@ func (e *engine) observe(i int, kind string, p pal.Placement) {
 func (e *engine) halt(i int) {
 	j := &e.jobs[i]
 	j.stopping, j.halted = true, e.now
-	j.event = e.events.push(event{at: e.now + seconds(e.StopS), job: i, gpu: -1})
+	j.event = e.events.push(event{at: e.now + seconds(e.StopS), job: i})
 }
 
 // linger ends the work of job i, which keeps its GPUs for another EndS.
 func (e *engine) linger(i int) {
 	j := &e.jobs[i]
 	j.done, j.finish, j.halted = true, e.now, e.now
-	j.event = e.events.push(event{at: e.now + seconds(e.EndS), job: i, gpu: -1})
+	j.event = e.events.push(event{at: e.now + seconds(e.EndS), job: i})
 }
 
 // preempted stops job i and puts it back into the queue.
@@ -374,7 +359,6 @@ func (e *engine) preempted(i int) {
 func (e *engine) stop(i int, kind string) {
 	j := &e.jobs[i]
 	e.Cluster.Release(j.gang, j.placement)
-	e.faults.occupy(i, j.placement, false)
 	gpus := float64(j.gpus)
 	held := (e.now - j.started).Seconds()
 	worked := e.now
@@ -387,9 +371,6 @@ func (e *engine) stop(i int, kind string) {
 		left = j.leftAfter(useful)
 	}
 	e.use.work(e.Jobs[i].GPUs, j.left-left)
-	if left < j.left || kind == "finish" {
-		e.faults.inVain = 0
-	}
 	j.left = left
 	j.lostS += (held - useful) * gpus
 	j.ranS += held * gpus
@@ -420,7 +401,6 @@ func (e *engine) end(i int) {
 		j.finish = e.now
 	}
 	e.queue.Finished(e.now, e.Jobs[i].ID)
-	e.releaseDependents(i)
 	if i < e.tracked {
 		e.finished++
 	}

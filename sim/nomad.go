@@ -110,7 +110,7 @@ func (n Nomad) Run() (Outcome, error) {
 
 // hopeless limits how often gangs give up in a row while no gang runs and none arrives. After that,
 // the waiting gangs count as stuck: each takes GPUs that another gang freed, and none ever has
-// enough. See also [engine.onlyFailures].
+// enough.
 const hopeless = 10_000
 
 func newNomadEngine(n Nomad) *nomadEngine {
@@ -139,12 +139,12 @@ func (e *nomadEngine) step(at time.Duration) {
 	e.now = at
 }
 
-// happen processes an event. ev.gpu is -1 for the end of a job, and the number of the attempt for a
+// happen processes an event. ev.round is -1 for the end of a job, and the number of the attempt for a
 // rendezvous timeout.
 func (e *nomadEngine) happen(ev event) {
 	j := &e.jobs[ev.job]
 	switch {
-	case ev.gpu < 0:
+	case ev.round < 0:
 		j.done, j.finish = true, e.now
 		e.finished++
 		e.running--
@@ -154,7 +154,7 @@ func (e *nomadEngine) happen(ev event) {
 		e.ranS += work * j.cost * float64(j.gang.GPUs())
 		e.free(j)
 		e.unblock(-1)
-	case ev.gpu == j.round && !e.complete(j) && len(j.members) > 0:
+	case ev.round == j.round && !e.complete(j) && len(j.members) > 0:
 		e.free(j)
 		e.givenUp++
 		j.round++
@@ -238,7 +238,7 @@ func (e *nomadEngine) evaluate(i int) {
 	}
 	e.blocked = append(e.blocked, i)
 	if before == 0 && len(j.members) > 0 && e.RendezvousS > 0 {
-		e.events.push(event{at: e.now + seconds(e.RendezvousS), job: i, gpu: j.round})
+		e.events.push(event{at: e.now + seconds(e.RendezvousS), job: i, round: j.round})
 	}
 }
 
@@ -251,7 +251,7 @@ func (e *nomadEngine) begin(i int) {
 	e.use.wait(-1)
 	at, err := endOf(e.now, e.StartS+e.Jobs[i].WorkS()*j.cost, e.Jobs[i].ID)
 	e.err = cmp.Or(e.err, err)
-	e.events.push(event{at: at, job: i, gpu: -1})
+	e.events.push(event{at: at, job: i, round: -1})
 }
 
 // nodeOrder is an evaluation's random order of nodes. Each search continues where the search for

@@ -17,12 +17,10 @@ type Outcome struct {
 	LostGPUh    float64 // GPU hours that gangs held without kept work
 	Preemptions int     // runs beyond the first of each job, without changes of size; under plain Nomad, how often gangs gave up
 	Resizes     int     // changes of size of running elastic gangs
-	Failures    int     // number of failures of GPUs
 	Samples     []Sample
 	MakespanS   float64
-	// Stuck is the number of jobs that never finish. They fit nowhere, a limit keeps them from
-	// starting, or GPUs fail so often that all their work is lost. Gangs that depend on such a gang
-	// also count. Under plain Nomad, Stuck also counts gangs that hold GPUs and wait for each
+	// Stuck is the number of jobs that never finish. They fit nowhere, or a limit keeps them from
+	// starting. Under plain Nomad, Stuck also counts gangs that hold GPUs and wait for each
 	// other.
 	Stuck int
 }
@@ -75,7 +73,7 @@ func (u *usage) add(from, to time.Duration) {
 }
 
 func (e *engine) outcome() Outcome {
-	o := Outcome{Samples: e.use.samples, Failures: e.faults.failures}
+	o := Outcome{Samples: e.use.samples}
 	for i := range e.jobs { // untracked jobs that are still running
 		j := &e.jobs[i]
 		if j.running && !j.done {

@@ -4,7 +4,6 @@
 package sim
 
 import (
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"time"
@@ -69,8 +68,6 @@ func packed(backfill queue.Backfill) queue.Options {
 // configuration apply if the policy's engine uses them.
 func (p Policy) Run(c Config) (Outcome, error) {
 	switch {
-	case (p.Nomad != nil || p.Engine != nil) && c.Failures.MTBFH > 0:
-		return Outcome{}, fmt.Errorf("simulate %s: GPUs that fail are not modelled under this policy", p.Name)
 	case p.Nomad != nil:
 		return Nomad{Jobs: c.Jobs, Cluster: c.Cluster, Spread: p.Nomad.Spread, RendezvousS: p.Nomad.RendezvousS, Seed: c.Seed}.Run()
 	case p.Engine != nil:

@@ -6,17 +6,9 @@ package simulate
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
 )
-
-// leastMTBF is the minimum of -mtbf. With a smaller value, GPUs fail so often that the simulation
-// might never end.
-const leastMTBF = time.Hour
-
-// repair is the mean time to repair a GPU.
-const repair = 12 * time.Hour
 
 // check checks the flags that do not depend on the configuration.
 func (o *options) check() error {
@@ -44,20 +36,13 @@ func (o *options) checkNumbers() error {
 		return fmt.Errorf("-nodes %d with -gpus-per-node %d are more than %d GPUs", o.nodes, o.gpusPerNode, pal.MaxGPUs)
 	case o.outliers < -1:
 		return fmt.Errorf("-outliers %d is neither -1 nor a number of GPUs", o.outliers)
-	case o.mtbf > 0 && o.mtbf < leastMTBF:
-		return fmt.Errorf("-mtbf %v is below %v: no job could finish", o.mtbf, leastMTBF)
 	case o.jobs <= 0:
 		return fmt.Errorf("-jobs %d must be positive", o.jobs)
 	case o.seed > 1<<32-1:
 		return fmt.Errorf("-seed %d is above %d", o.seed, uint32(1<<32-1))
 	}
-	for _, d := range []struct {
-		name  string
-		value time.Duration
-	}{{"checkpoint", o.checkpoint}, {"mtbf", o.mtbf}} {
-		if d.value < 0 {
-			return fmt.Errorf("-%s %v must not be negative", d.name, d.value)
-		}
+	if o.checkpoint < 0 {
+		return fmt.Errorf("-checkpoint %v must not be negative", o.checkpoint)
 	}
 	return nil
 }

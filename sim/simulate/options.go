@@ -34,7 +34,6 @@ type options struct {
 	settings    settings
 	preempt     bool
 	checkpoint  time.Duration
-	mtbf        time.Duration
 	estimates   string
 	config      []string
 	rules       model.Config // the agent's rules: from -config, then the flags
@@ -98,7 +97,6 @@ func (o *options) clusterFlags(f *flag.FlagSet) {
 	f.Var(&o.fleet, "gpus", "a cluster of several GPU models in place of -nodes: `COUNTxMODEL,…`, such as 16xV100,16xP100; a node has -gpus-per-node GPUs of one model, and -outliers and -profile apply to each model")
 	f.StringVar(&o.profile, "profile", "", "measurements to draw the GPUs from: a `file` that nomad-pal profile export or nomad-device-pal measure wrote, or a table with the columns gpu, app (A to D) and time; default: as the GPUs of a published cluster (TACC Longhorn)")
 	f.IntVar(&o.outliers, "outliers", -1, "without -profile: how many GPUs are outliers; -1: as many as measured")
-	f.DurationVar(&o.mtbf, "mtbf", 0, "mean time between failures of one GPU, at least 1h; 0: none fail")
 }
 
 func (o *options) policyFlags(f *flag.FlagSet) {

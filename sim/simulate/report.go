@@ -235,7 +235,7 @@ func (r *Report) whyUnfinished() string {
 	if p, ok := sim.PolicyOf(r.Policy); ok && p.Nomad != nil {
 		return "hold GPUs and wait for each other"
 	}
-	return "need more than a limit of their tenant or the nodes allow, lose all their work because GPUs fail too often, or come after such a job"
+	return "need more than a limit of their tenant or the nodes allow"
 }
 
 func (r *Report) writeTable(out io.Writer) error {

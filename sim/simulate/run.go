@@ -165,8 +165,7 @@ func (o *options) play(t trace.Trace, nodes []pal.Node, rep *Report) error {
 // world makes the run's configuration from the agent's rules and the flags.
 func (o *options) world(t trace.Trace, c *pal.Cluster) (sim.Config, error) {
 	cfg := sim.Config{Jobs: t.Jobs, Cluster: c, Queue: o.rules.Queue, RestartS: o.rules.RestartCost.Seconds(), CheckpointS: o.checkpoint.Seconds(),
-		Preemptible: o.preempt, Migratable: o.settings["migrate"] == "true", Seed: o.seed,
-		Failures: sim.Failures{MTBFH: o.mtbf.Hours(), RepairH: repair.Hours()}}
+		Preemptible: o.preempt, Migratable: o.settings["migrate"] == "true", Seed: o.seed}
 	var err error
 	if cfg.Estimate, err = o.estimate(); err != nil {
 		return cfg, err

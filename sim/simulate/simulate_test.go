@@ -74,9 +74,7 @@ func TestBadInput(t *testing.T) {
 		"queue of a baseline":   {[]string{"-trace", good, "-policy", "easy", "-set", "order=fifo"}, "-set cannot be combined with -policy easy, which has a queue of its own"},
 		"estimates of baseline": {[]string{"-trace", good, "-policy", "easy", "-estimates", "wrong:2"}, "-estimates cannot be combined with -policy easy, which has estimates of its own"},
 		"configuration":         {[]string{"-trace", good, "-config", write("bad.hcl", "queue { order = \"best\" }\n")}, `queue order "best" is unknown`},
-		"failures all the time": {[]string{"-mtbf", "1ns"}, "-mtbf 1ns is below 1h0m0s"},
 		"run of centuries":      {[]string{"-trace", write("slow.csv", "job_id,submit_time,duration,gpus,speed\na,0,86400000,8,\"V100=1,T4=0.000001\"\n"), "-gpus", "16xV100,32xT4", "-gpus-per-node", "8", "-policy", "nomad"}, `job "a" would run for`},
-		"failures":              {[]string{"-trace", good, "-policy", "nomad", "-mtbf", "10h"}, "simulate nomad: GPUs that fail are not modelled"},
 		"unknown flag":          {[]string{"-trase", good}, "simulate: flag provided but not defined: -trase (did you mean -trace?); see nomad-pal simulate -help\n"},
 		"no key":                {[]string{"-set", "colour=red"}, `the block queue has no key "colour"; it has order, `},
 		"models":                {[]string{"-gpus", "16xV100,P100"}, `"P100" is not COUNTxMODEL, such as 16xV100`},
@@ -140,14 +138,11 @@ func TestExample(t *testing.T) {
 	for _, j := range r.Jobs {
 		is[j.ID] = job{j.ID, j.Class, j.GPUs, j.Start, j.Finish}
 	}
-	first, second := is["sweep-1"].Finish, is["sweep-2"].Finish
 	for what, holds := range map[string]bool{
-		"six jobs":                           len(is) == 6,
-		"train has 18 GPUs":                  is["train"].GPUs == 18 && is["train"].Class == "A",
-		"train starts when tokens has ended": is["tokens"].Finish > 0 && is["train"].Start == is["tokens"].Finish,
-		"the sweep runs two at a time":       is["sweep-1"].Start == 600 && is["sweep-2"].Start == 600 && is["sweep-3"].Start == min(first, second),
-		"tune starts after two of the sweep": is["tune"].Start == max(first, second),
-		"the class of a column":              is["sweep-1"].Class == "B",
+		"two jobs":              len(is) == 2,
+		"train has 18 GPUs":     is["train"].GPUs == 18 && is["train"].Class == "A" && is["train"].Start == 0,
+		"tune has 2 to 8 GPUs":  is["tune"].GPUs == 8 && is["tune"].Start == 3600,
+		"the class of a column": is["tune"].Class == "B",
 	} {
 		if !holds {
 			t.Errorf("not so: %s\n%+v", what, is)
@@ -232,7 +227,7 @@ func TestRepeatable(t *testing.T) {
 	dir := t.TempDir()
 	all := func(seed string) string {
 		html := filepath.Join(dir, "r.html")
-		out, _ := simulate(t, 0, "-jobs", "60", "-seed", seed, "-preempt", "-mtbf", "2000h", "-estimates", "wrong:3", "-json", "-html", html)
+		out, _ := simulate(t, 0, "-jobs", "60", "-seed", seed, "-preempt", "-estimates", "wrong:3", "-json", "-html", html)
 		page, err := os.ReadFile(html)
 		if err != nil {
 			t.Fatal(err)

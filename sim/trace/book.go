@@ -5,7 +5,6 @@ package trace
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"math"
 	"reflect"
@@ -64,7 +63,6 @@ const (
 	noteTwice    = "several rows describe the same run; the last of these rows is used"
 	noteNoGPU    = "task groups without GPUs are not simulated"
 	noteWide     = "members with more GPUs than a node has, split into several (-gpus-per-node)"
-	noteForeign  = "dependencies on jobs that are not simulated are ignored"
 )
 
 // booked is a job with its runs.
@@ -76,31 +74,14 @@ type booked struct {
 
 // book collects the rows of each job.
 type book struct {
-	name    string
 	entries []booked
 	index   map[string]int
-	arrays  map[string]bound
-}
-
-// bound is the maximum number of jobs of an array that run at a time, and the line of the file that
-// states this maximum.
-type bound struct{ parallel, line int }
-
-func newBook(name string) *book {
-	return &book{name: name, index: map[string]int{}, arrays: map[string]bound{}}
 }
 
 // add adds a row of a table to the book.
 func (b *book) add(r *row, t *table) error {
 	if err := r.settle(); err != nil {
 		return err
-	}
-	if r.Array != "" {
-		if first, ok := b.arrays[r.Array]; !ok {
-			b.arrays[r.Array] = bound{r.Parallel, r.line}
-		} else if first.parallel != r.Parallel {
-			return fmt.Errorf("array %q has parallel = %d here, but %d on line %d", r.Array, r.Parallel, first.parallel, first.line)
-		}
 	}
 	if t.format.slurm {
 		b.renumber(r)
@@ -166,9 +147,6 @@ func (r *row) settle() error {
 	r.Line = r.line
 	r.Name, r.Tenant = cmp.Or(r.Name, r.user), cmp.Or(r.Tenant, r.user)
 	r.Class, r.IterTimeS = cmp.Or(r.Class, pal.ClassA), 1
-	if r.Array == "" && r.Parallel > 0 {
-		return errors.New("parallel counts the jobs of an array, but the job belongs to no array")
-	}
 	return r.size()
 }
 
@@ -257,40 +235,6 @@ func (b *book) close(t *Trace) {
 		e.Line = line
 		t.Skip(leftOut, e.Job)
 	}
-}
-
-// order resolves the dependencies between jobs. Arrays are replaced by their jobs, and dependencies
-// on jobs that are not simulated are dropped. A dependency on a job that is not in the file is an
-// error.
-func (b *book) order(t *Trace) error {
-	arrays := map[string][]string{}
-	for _, j := range t.Jobs {
-		if j.Array != "" && j.Array != j.ID {
-			arrays[j.Array] = append(arrays[j.Array], j.ID)
-		}
-	}
-	for i := range t.Jobs {
-		j := &t.Jobs[i]
-		var after []string
-		for _, id := range j.After {
-			_, known := b.index[id]
-			switch {
-			case !known && len(arrays[id]) > 0:
-				if id != j.Array && len(j.After) == 1 {
-					after = arrays[id] // shared, not copied, because arrays can have many tasks
-					break
-				}
-				after = append(after, slices.DeleteFunc(slices.Clone(arrays[id]), func(task string) bool { return task == j.ID })...)
-			case !known:
-				return fmt.Errorf("%s:%d: job %q comes after job %q, which is not in the file", b.name, j.Line, j.ID, id)
-			default:
-				after = append(after, id)
-			}
-		}
-		j.After = after
-	}
-	t.drop()
-	return t.inTurn()
 }
 
 // merge makes one job of all runs. Runs of different task groups form a gang. Several runs of one

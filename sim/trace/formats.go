@@ -5,7 +5,6 @@ package trace
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/nomad-pal/nomad-pal/pal"
 )
@@ -43,8 +42,8 @@ func formats() []format {
 				{"speed", value(speeds, parseSpeeds)}, {"gpus", count(gpus)}, {"members", count(members)}, {"member_gpus", count(each)},
 				{"least_members", value(least, atLeast(1))}, {"job_id", words(id)}, {"user", heldBy},
 				{"state", became}, {"submit_time", moment(submit)}, {"start_time", moment(start)}, {"end_time", moment(end)}, {"duration", lasted},
-				{"estimate", value(estimate, positive)}, {"after", given((*row).setAfter)}, {"priority", value(priority, atLeast(0))},
-				{"preemptible", value(preemptible, truth)}, {"array", words(array)}, {"parallel", value(parallel, atLeast(1))}}},
+				{"estimate", value(estimate, positive)}, {"priority", value(priority, atLeast(0))},
+				{"preemptible", value(preemptible, truth)}}},
 	}
 }
 
@@ -56,7 +55,6 @@ func id(r *row) *string      { return &r.ID }
 func group(r *row) *string   { return &r.group }
 func tenant(r *row) *string  { return &r.Tenant }
 func jobName(r *row) *string { return &r.Name }
-func array(r *row) *string   { return &r.Array }
 func submit(r *row) *opt     { return &r.submit }
 func start(r *row) *opt      { return &r.start }
 func end(r *row) *opt        { return &r.end }
@@ -68,7 +66,6 @@ func each(r *row) *opt       { return &r.each }
 func estimate(r *row) *float64   { return &r.EstimateS }
 func priority(r *row) *int       { return &r.Priority }
 func preemptible(r *row) *bool   { return &r.Preemptible }
-func parallel(r *row) *int       { return &r.Parallel }
 func class(r *row) *pal.AppClass { return &r.Class }
 func speeds(r *row) *pal.Speeds  { return &r.Speeds }
 func least(r *row) *int          { return &r.LeastMembers }
@@ -151,9 +148,4 @@ func positive(cell string) (float64, error) {
 		err = fmt.Errorf("%s is negative", cell)
 	}
 	return s, err
-}
-
-func (r *row) setAfter(cell string) error {
-	r.After = strings.FieldsFunc(cell, func(c rune) bool { return c == ' ' || c == ',' || c == ';' })
-	return nil
 }

@@ -74,8 +74,7 @@ func describe(t Trace) string {
 			{"name", j.Name != "", j.Name}, {"tenant", j.Tenant != "", j.Tenant}, {"class", true, j.Class},
 			{"gpus", true, j.GPUs}, {"in", j.MemberGPUs > 0 || j.Groups != nil, j.TaskGroups()},
 			{"submit", true, j.SubmitS}, {"work", true, j.WorkS()}, {"estimate", j.EstimateS > 0, j.EstimateS},
-			{"priority", j.Priority != defaultPriority, j.Priority}, {"preemptible", j.Preemptible, "yes"}, {"after", len(j.After) > 0, j.After},
-			{"array", j.Array != "", j.Array}, {"parallel", j.Parallel > 0, j.Parallel},
+			{"priority", j.Priority != defaultPriority, j.Priority}, {"preemptible", j.Preemptible, "yes"},
 			{"least", j.LeastMembers > 0, j.LeastMembers},
 			{"speed", j.Speeds != nil, map[string]float64(j.Speeds)},
 		} {

@@ -34,12 +34,9 @@ func (r *row) setSlurmID(cell string) error {
 	if m == nil {
 		return fmt.Errorf("%q is not a Slurm job id such as 231374, 231374_3 or 231374+1", cell)
 	}
-	whole, part, step := m[1], m[2], m[3]
+	part, step := m[2], m[3]
 	r.ID = strings.TrimSuffix(cell, part)
 	r.step, r.group = step != "", part
-	if r.ID != whole {
-		r.Array = whole
-	}
 	return nil
 }
 

@@ -44,7 +44,6 @@ func (t Trace) OnModels(models []string) Trace {
 			j.Speeds = pal.SpeedsOf(rates)
 		}
 	}
-	t.drop()
 	return t
 }
 

@@ -16,14 +16,14 @@ func TestOnModels(t *testing.T) {
 	of := pal.Speeds{"A100": 1, "V100": 0.5, "K80": 0.1}
 	all := Trace{Jobs: []Job{
 		{ID: "said", IterTimeS: 1, Iterations: 60, EstimateS: 80, Speeds: of},
-		{ID: "one", IterTimeS: 1, Iterations: 60, Speeds: pal.Speeds{"A100": 1, "V100": 0.5}, After: []string{"none"}},
+		{ID: "one", IterTimeS: 1, Iterations: 60, Speeds: pal.Speeds{"A100": 1, "V100": 0.5}},
 		{ID: "none", IterTimeS: 1, Iterations: 60, Speeds: pal.Speeds{"A100": 1, "H100": 2}},
 		{ID: "silent", IterTimeS: 1, Iterations: 60},
 	}}
 	got := all.OnModels([]string{"nvidia/gpu/V100", "nvidia/gpu/K80"})
 	want := []Job{
 		{ID: "said", IterTimeS: 2, Iterations: 60, EstimateS: 160, Speeds: pal.Speeds{"nvidia/gpu/V100": 1, "nvidia/gpu/K80": 0.2}},
-		{ID: "one", IterTimeS: 2, Iterations: 60, After: []string{}, Notes: []string{noteForeign}},
+		{ID: "one", IterTimeS: 2, Iterations: 60},
 		{ID: "silent", IterTimeS: 1, Iterations: 60},
 	}
 	if !reflect.DeepEqual(got.Jobs, want) {

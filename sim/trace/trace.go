@@ -51,16 +51,10 @@ type Job struct {
 	// Iterations × IterTimeS is the work: the run time in seconds on GPUs of PM score 1 that are
 	// close together.
 	Iterations, IterTimeS float64
-	// After has the IDs of the jobs that must finish first.
-	After []string
 	// Priority is like Nomad's: a job with a higher priority goes first.
 	Priority int
 	// Preemptible reports whether the job may be stopped, and started again later.
 	Preemptible bool
-	// Array is the array that the job belongs to; "" for none. At most Parallel jobs of the array
-	// run at a time.
-	Array    string
-	Parallel int
 	// LeastMembers makes the gang elastic: it runs with at least this number of members, and with
 	// at most all its GPUs. If LeastMembers is 0, the gang always runs with all its GPUs.
 	LeastMembers int
@@ -161,7 +155,7 @@ func ReadFile(path string) (Trace, error) {
 
 // Read reads a trace from r. name is the path, which appears in errors.
 func Read(name string, r io.Reader) (Trace, error) {
-	t, b := Trace{Name: name}, newBook(name)
+	t, b := Trace{Name: name}, &book{index: map[string]int{}}
 	in, err := text(r)
 	if err != nil {
 		return t, fmt.Errorf("reading trace %q: %w", name, err)
@@ -182,7 +176,7 @@ func Read(name string, r io.Reader) (Trace, error) {
 		t.rank()
 	}
 	t.Rebase()
-	return t, b.order(&t)
+	return t, nil
 }
 
 // highestPriority is the highest priority of a job in Nomad.
@@ -204,56 +198,6 @@ func (t *Trace) rank() {
 	}
 }
 
-// drop removes dependencies on jobs that are not simulated, as if such jobs had ended.
-func (t *Trace) drop() {
-	played := make(map[string]bool, len(t.Jobs))
-	for _, j := range t.Jobs {
-		played[j.ID] = true
-	}
-	gone := func(id string) bool { return !played[id] }
-	for i := range t.Jobs {
-		j := &t.Jobs[i]
-		if slices.ContainsFunc(j.After, gone) {
-			j.After = slices.DeleteFunc(slices.Clone(j.After), gone)
-			j.note(noteForeign)
-		}
-	}
-}
-
-// inTurn refuses a cycle of jobs that come after each other, because no job of a cycle could start.
-func (t *Trace) inTurn() error {
-	index := make(map[string]int, len(t.Jobs))
-	for i, j := range t.Jobs {
-		index[j.ID] = i
-	}
-	const open, done = 1, 2
-	seen := make([]uint8, len(t.Jobs))
-	var visit func(i int) error
-	visit = func(i int) error {
-		j := t.Jobs[i]
-		if seen[i] == open {
-			return fmt.Errorf("%s:%d: job %q comes after itself, through %q", t.Name, j.Line, j.ID, j.After)
-		}
-		if seen[i] == done {
-			return nil
-		}
-		seen[i] = open
-		for _, id := range j.After {
-			if err := visit(index[id]); err != nil {
-				return err
-			}
-		}
-		seen[i] = done
-		return nil
-	}
-	for i := range t.Jobs {
-		if err := visit(i); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // Fit leaves out jobs that do not fit on a cluster with this number of nodes, even if the cluster
 // is empty. Logs of larger clusters often have such jobs.
 func (t *Trace) Fit(nodes, gpusPerNode int) {
@@ -266,7 +210,6 @@ func (t *Trace) Fit(nodes, gpusPerNode int) {
 		}
 	}
 	t.Jobs = kept
-	t.drop()
 }
 
 // fits reports whether a gang fits on empty nodes. The largest members come first, each on the
@@ -338,7 +281,6 @@ func (t Trace) Of(tenant string) Trace {
 		}
 	}
 	one.Rebase()
-	one.drop()
 	return one
 }
 
