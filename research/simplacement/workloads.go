@@ -95,7 +95,7 @@ func readPhilly(path string) ([][]trace.Job, error) {
 	for _, j := range t.Jobs {
 		byVC[j.Tenant] = append(byVC[j.Tenant], j)
 	}
-	names := t.Tenants() // the largest first
+	names := published.Tenants(t) // the largest first
 	var clusters [][]trace.Job
 	for _, name := range names[:min(9, len(names))] {
 		clusters = append(clusters, byVC[name])

@@ -102,8 +102,8 @@ const (
 // to choose rules; the rest only test the rules.
 func clusters(t trace.Trace) []source {
 	var vs []source
-	for _, name := range t.Tenants() {
-		v := t.Of(name)
+	for _, name := range published.Tenants(t) {
+		v := published.Of(t, name)
 		if len(v.Jobs) < minJobs || strings.TrimSpace(name) == "" {
 			continue
 		}

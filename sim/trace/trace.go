@@ -20,10 +20,8 @@
 package trace
 
 import (
-	"cmp"
 	"fmt"
 	"io"
-	"maps"
 	"math"
 	"os"
 	"slices"
@@ -256,32 +254,6 @@ func (t *Trace) Rebase() {
 	for i := range t.Jobs {
 		t.Jobs[i].SubmitS -= start
 	}
-}
-
-// Tenants returns the tenants of the trace; tenants with the most GPU time come first.
-func (t Trace) Tenants() []string {
-	work := map[string]float64{}
-	for _, j := range t.Jobs {
-		work[j.Tenant] += j.WorkS() * float64(j.GPUs)
-	}
-	names := slices.Sorted(maps.Keys(work))
-	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(work[b], work[a]) })
-	return names
-}
-
-// Of returns the trace with only the jobs of one tenant. The returned trace begins at the tenant's
-// first submission.
-func (t Trace) Of(tenant string) Trace {
-	one := t
-	one.Name, one.Jobs = t.Name+", "+tenant, nil
-	one.LeftOut = slices.DeleteFunc(slices.Clone(t.LeftOut), func(l LeftOut) bool { return l.Tenant != tenant })
-	for _, j := range t.Jobs {
-		if j.Tenant == tenant {
-			one.Jobs = append(one.Jobs, j)
-		}
-	}
-	one.Rebase()
-	return one
 }
 
 // NoWider returns the trace with each member that is wider than a node split into several members.

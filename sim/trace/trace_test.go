@@ -18,24 +18,6 @@ import (
 // played ignores the line numbers of jobs in the file.
 var played = []cmp.Option{cmpopts.IgnoreFields(Job{}, "Line"), cmpopts.IgnoreFields(Trace{}, "LeftOut"), cmpopts.EquateEmpty()}
 
-// TestTenants: the jobs of one tenant of a trace.
-func TestTenants(t *testing.T) {
-	tr, err := Read("f", strings.NewReader("job_id,gpus,submit_time,duration,tenant\napp_1,2,120,2000,vc1\napp_2,1,0,3600,vc2\napp_3,0,0,3600,vc2\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff([]string{"vc1", "vc2"}, tr.Tenants()); d != "" {
-		t.Errorf("tenants by GPU time (-want +got):\n%s", d)
-	}
-	one := tr.Of("vc1")
-	if len(one.Jobs) != 1 || one.Jobs[0].ID != "app_1" || one.Jobs[0].SubmitS != 0 || one.Name != "f, vc1" || len(one.LeftOut) != 0 {
-		t.Errorf("vc1: %+v", one)
-	}
-	if two := tr.Of("vc2"); len(two.LeftOut) != 1 {
-		t.Errorf("vc2: %+v", two)
-	}
-}
-
 func TestErrorsNameTheLine(t *testing.T) {
 	for text, want := range map[string]string{
 		"":              "f:1: the file is empty",
