@@ -91,8 +91,8 @@ func (q *Queue) RoomFor(now time.Duration, c *pal.Cluster, j Job) (f pal.Found, 
 	if err != nil {
 		return f, w, false
 	}
-	e.waitingSince, e.declined, e.anyNeighbour = now, -1, true // other members run already, so RefuseBad does not apply
-	e.expect = o.remaining(e, now)
+	e.wait.since, e.wait.declined, e.anyNeighbour = now, -1, true // other members run already, so RefuseBad does not apply
+	e.memo.expect = o.remaining(e, now)
 	p.count(now)
 	f, why := p.besideHead(e, own)
 	ahead := w.Ahead

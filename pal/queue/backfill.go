@@ -65,7 +65,7 @@ func (p *pass) delays(e *entry, f pal.Found) bool {
 // endsBy reports whether a gang that starts on this placement now is expected to have ended by the
 // given time.
 func (p *finder) endsBy(e *entry, f pal.Found, at time.Duration) bool {
-	return !e.job.Endless && p.now+e.takes(e.expect, f) <= at
+	return !e.job.Endless && p.now+e.takes(e.memo.expect, f) <= at
 }
 
 // foreseeHead computes the head's reservation. Call foreseeHead before the what-if frees GPUs for
@@ -208,7 +208,7 @@ func (p *pass) reserveFor(head *entry, level int) *reservation {
 // leaves the given free GPUs to other gangs. An overdue gang may start sooner, so it avoids the windows
 // of today.
 func (p *pass) placeOnBusy(head *entry, free []int, at time.Duration) (best pal.Placement, ok bool) {
-	if !head.overdue {
+	if !head.wait.overdue {
 		p.startsAt = at
 		defer func() { p.startsAt = 0 }()
 	}

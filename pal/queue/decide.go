@@ -121,10 +121,10 @@ func (p *pass) start(e *entry, f pal.Found) {
 	p.breakPromise(e)
 	p.forecasts.learnWait(p.now, e)
 	p.resize(e, len(f.Members))
-	e.waited += p.now - e.waitingSince
-	e.waitingSince = p.now
+	e.wait.before += p.now - e.wait.since
+	e.wait.since = p.now
 	e.state, e.placement = starting, f.Placement
-	e.expectedEnd = p.now + e.takes(e.expect, f)
+	e.expectedEnd = p.now + e.takes(e.memo.expect, f)
 	p.countHeld(e, 1)
 	p.pending = append(p.pending, e)
 	p.started = append(p.started, e)
@@ -146,15 +146,15 @@ func (p *pass) start(e *entry, f pal.Found) {
 // skips gangs for which others are being stopped.
 func (p *pass) walk() {
 	next := p.inTurns(func(e *entry) bool {
-		slack, failed := p.lanes[e.sig]
-		return e.promised == nil && (!failed || 0 < slack && e.expect <= slack)
+		slack, failed := p.lanes[e.memo.sig]
+		return e.promised == nil && (!failed || 0 < slack && e.memo.expect <= slack)
 	})
 	for !p.full() && (p.head == nil || p.opt.Backfill != BackfillNone) {
 		e := next()
 		if e == nil {
 			return
 		}
-		sig := e.sig // the signature of an elastic gang changes with its size
+		sig := e.memo.sig // the signature of an elastic gang changes with its size
 		why := p.try(e)
 		if why != "" {
 			p.lanes[sig] = p.slack

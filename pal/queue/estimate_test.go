@@ -98,7 +98,7 @@ func TestEstimatesOfAllAreComputedAgain(t *testing.T) {
 	}
 	q.resort()
 	for id, want := range map[string]time.Duration{"named": 5 * time.Hour, "unnamed": 5 * time.Hour, "shared": 5 * time.Hour, "first": time.Hour, "honest": time.Hour} {
-		if got := q.entries[id].expect; got != want {
+		if got := q.entries[id].memo.expect; got != want {
 			t.Errorf("%s is expected to run for %v, want %v", id, got, want)
 		}
 	}

@@ -32,7 +32,7 @@ func TestNearestSubmissionsTell(t *testing.T) {
 	if err := q.Submit(0, next); err != nil {
 		t.Fatal(err)
 	}
-	if got := q.entries["next"].expect; got > 5*time.Hour {
+	if got := q.entries["next"].memo.expect; got > 5*time.Hour {
 		t.Errorf("20 runs of 10 h, then 4 of a minute: the next is expected to run for %v", got)
 	}
 }

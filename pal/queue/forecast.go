@@ -284,7 +284,7 @@ func (l *outlook) start(e *entry) (first, estimate time.Duration, ok bool) {
 	least, known := p.least(e, p.now)
 	if p.overQuota(e) {
 		first, ok = l.book(l.limits(e, true), p.now, least)
-		estimate, okLate := l.book(l.limits(e, false), p.now, e.expect)
+		estimate, okLate := l.book(l.limits(e, false), p.now, e.memo.expect)
 		return first, estimate, ok && okLate
 	}
 	if l.unknown {
@@ -301,7 +301,7 @@ func (l *outlook) start(e *entry) (first, estimate time.Duration, ok bool) {
 		return opens, opensLate, true
 	}
 	// A gang needs the ends of the gangs ahead of its kind, but it may pass others.
-	kind := e.kind
+	kind := e.memo.kind
 	if l.ofKind[kind] == nil {
 		l.ofKind[kind] = l.gpus(e, l.early)
 	}
@@ -314,7 +314,7 @@ func (l *outlook) start(e *entry) (first, estimate time.Duration, ok bool) {
 	}
 	needs := float64(e.gpus)
 	first, ok = l.book(map[*supply]float64{l.ofKind[kind]: needs}, opens, least)
-	estimate, okLate := l.book(map[*supply]float64{l.inOrder[lane]: needs}, opensLate, e.expect)
+	estimate, okLate := l.book(map[*supply]float64{l.inOrder[lane]: needs}, opensLate, e.memo.expect)
 	if p.opt.Backfill == BackfillNone {
 		first, estimate = max(first, l.last.from), max(estimate, l.last.to)
 		l.last = prediction{from: first, to: estimate}
@@ -390,7 +390,7 @@ func (l *outlook) limits(e *entry, early bool) map[*supply]float64 {
 // opening returns when the gang fits if no other waiting gang starts. With `early`, the running gangs
 // end as early as they can.
 func (l *outlook) opening(e *entry, early bool) (at time.Duration, ok bool) {
-	k := opening{e.kind, early}
+	k := opening{e.memo.kind, early}
 	at, ok = l.openings[k]
 	if !ok {
 		ends := l.ends

@@ -56,7 +56,7 @@ func TestHoldsWhileItStops(t *testing.T) {
 		t.Errorf("all have ended: %v", got)
 	}
 	// It ran for two hours and a minute at cost 2, and for three minutes at cost 1.
-	if got, want := q.entries["victim"].doneBefore, (121*time.Minute)/2+3*time.Minute; got != want {
+	if got, want := q.entries["victim"].earlier.work, (121*time.Minute)/2+3*time.Minute; got != want {
 		t.Errorf("it has done %v, want %v", got, want)
 	}
 }
@@ -144,8 +144,8 @@ func TestSetPlacementAgain(t *testing.T) {
 	was := *q.entries["runs"]
 	slices.Reverse(at.Members)
 	q.SetPlacement(time.Minute, "runs", at)
-	if is := q.entries["runs"]; is.startedAt != was.startedAt || is.before != was.before {
-		t.Errorf("started at %v with %v behind it, was at %v with %v", is.startedAt, is.before, was.startedAt, was.before)
+	if is := q.entries["runs"]; is.startedAt != was.startedAt || is.earlier.ran != was.earlier.ran {
+		t.Errorf("started at %v with %v behind it, was at %v with %v", is.startedAt, is.earlier.ran, was.startedAt, was.earlier.ran)
 	}
 	at.Members = at.Members[:1]
 	if q.SetPlacement(time.Minute, "runs", at); q.entries["runs"].startedAt != time.Minute {

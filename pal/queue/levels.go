@@ -12,11 +12,11 @@ import (
 
 // relevel computes the level of a running gang that can be stopped, if the level could have changed.
 func (fs *foresight) relevel(e *entry, now time.Duration) int {
-	if e.levelDue <= now {
-		e.level = fs.levelNow(e, now)
-		e.levelDue = max(now+1, fs.nextLevel(e, now))
+	if e.memo.levelDue <= now {
+		e.memo.level = fs.levelNow(e, now)
+		e.memo.levelDue = max(now+1, fs.nextLevel(e, now))
 	}
-	return e.level
+	return e.memo.level
 }
 
 // looks says how often a level under SRTF or Adaptive is computed again: each time the gang has
@@ -65,7 +65,7 @@ func (p *pass) mayBeStopped() []*entry {
 			}
 		}
 		slices.SortFunc(p.victims, func(a, b *entry) int {
-			return cmp.Or(cmp.Compare(b.level, a.level), cmp.Compare(b.startedAt, a.startedAt), cmp.Compare(b.seq, a.seq))
+			return cmp.Or(cmp.Compare(b.memo.level, a.memo.level), cmp.Compare(b.startedAt, a.startedAt), cmp.Compare(b.seq, a.seq))
 		})
 	}
 	return p.victims
@@ -97,7 +97,7 @@ func (p *pass) victimsFor(e *entry, its int) *victims {
 	if p.opt.Preempt {
 		vs.left = p.mayBeStopped()
 		if p.claimOf(e) == 0 {
-			n := slices.IndexFunc(vs.left, func(v *entry) bool { return v.level <= its })
+			n := slices.IndexFunc(vs.left, func(v *entry) bool { return v.memo.level <= its })
 			if n >= 0 {
 				vs.left = vs.left[:n]
 			}

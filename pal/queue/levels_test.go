@@ -44,19 +44,19 @@ func checkVictims(t *rapid.T, p *player) {
 	guessed := p.opt.Order == SRTF || p.opt.Order == Adaptive
 	level := func(e *entry) int {
 		if guessed {
-			return e.level
+			return e.memo.level
 		}
 		return p.queue.levelNow(e, p.now)
 	}
 	var all []*entry
 	gpus := map[int]int{}
 	for _, e := range ps.running {
-		if e.job.Preemptible && !e.granted {
+		if e.job.Preemptible && !e.wait.granted {
 			gpus[level(e)] += e.gpus
 			if ps.ranLongEnough(e) {
 				all = append(all, e)
 			}
-			if late := e.levelDue - p.now; late <= 0 || guessed && late > time.Duration(float64(max(e.work(p.now), p.opt.DefaultRuntime, DefaultRuntime))*e.cost(e.placement)/looks)+1 {
+			if late := e.memo.levelDue - p.now; late <= 0 || guessed && late > time.Duration(float64(max(e.work(p.now), p.opt.DefaultRuntime, DefaultRuntime))*e.cost(e.placement)/looks)+1 {
 				t.Fatalf("the level of %s should be computed again in %v", e.job.ID, late)
 			}
 		}
@@ -104,7 +104,7 @@ func TestRebaseToAnotherSize(t *testing.T) {
 	}
 	run("preemptible", 4)
 	run("overdue", 2)
-	q.entries["overdue"].granted = true
+	q.entries["overdue"].wait.granted = true
 	q.Rebase(func(id string, g pal.Gang, pl pal.Placement) (pal.Gang, pal.Placement) {
 		return pal.SingleGPUs(id, pal.ClassA, 1), pl
 	})

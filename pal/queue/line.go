@@ -34,7 +34,7 @@ type signature struct {
 // in the same way.
 func (q *Queue) sign(e *entry) {
 	s := signature{class: e.job.Gang.Class, maxTier: e.job.Gang.MaxTier, memberSets: memberSets(e.job.Gang), endless: e.job.Endless, admitted: q.admitted(e.job)}
-	e.kind = unique.Make(s)
+	e.memo.kind = unique.Make(s)
 	if q.opt.FairShare || len(q.opt.Tenants) > 0 {
 		s.tenant = e.job.Tenant
 	}
@@ -43,7 +43,7 @@ func (q *Queue) sign(e *entry) {
 	}
 	s.array, s.least = e.job.array(), e.job.Least
 	s.preemptible, s.migratable, s.anywhere = e.job.Preemptible, e.job.Migratable, e.job.Anywhere
-	e.sig = unique.Make(s)
+	e.memo.sig = unique.Make(s)
 }
 
 // memberSets returns [pal.Gang.Demand], with a fast path for the common gang of one-GPU members.
@@ -55,12 +55,12 @@ func memberSets(g pal.Gang) string {
 }
 
 // byKey compares waiting gangs by their keys.
-func byKey(a, b *entry) int { return a.key.compare(b.key) }
+func byKey(a, b *entry) int { return a.memo.key.compare(b.memo.key) }
 
 // enqueue adds a gang to the line. While the gang waits, its expected run time and key change only
 // because of new history (see resort). An elastic gang waits with its full size.
 func (q *Queue) enqueue(e *entry) {
-	e.state, e.settled, e.declined = waiting, false, -1
+	e.state, e.settled, e.wait.declined = waiting, false, -1
 	if e.elastic() {
 		q.resize(e, e.full.MemberSets[0].Members)
 	}
@@ -72,8 +72,8 @@ func (q *Queue) enqueue(e *entry) {
 
 // judgeRunTime computes what follows from the expected run time of a waiting gang.
 func judgeRunTime(q *Queue, e *entry) {
-	e.expect, e.patience = q.remaining(e, e.waitingSince), q.patience(e.job)
-	e.key = q.keyOf(e)
+	e.memo.expect, e.memo.patience = q.remaining(e, e.wait.since), q.patience(e.job)
+	e.memo.key = q.keyOf(e)
 }
 
 // dequeue removes a gang from the line.
@@ -134,12 +134,12 @@ func (fs *foresight) patience(j Job) time.Duration {
 }
 
 // overdueFrom returns the time at which the gang's total wait reaches its patience.
-func (e *entry) overdueFrom() time.Duration { return e.waitingSince - e.waited + e.patience }
+func (e *entry) overdueFrom() time.Duration { return e.wait.since - e.wait.before + e.memo.patience }
 
 // age marks the gangs that have become overdue. An overdue gang that runs, is stopped and waits
 // again is still overdue.
 func (q *Queue) age(now time.Duration) {
 	for _, e := range q.line {
-		e.overdue = e.overdue || e.overdueFrom() <= now
+		e.wait.overdue = e.wait.overdue || e.overdueFrom() <= now
 	}
 }

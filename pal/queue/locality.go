@@ -89,7 +89,7 @@ func (p *pass) nextEnds() []*entry {
 func (p *pass) holdsOut(e *entry, pl pal.Placement) bool {
 	_, again, waits := p.declines(e, pl)
 	if waits {
-		e.declined = e.declinedSince(p.now)
+		e.wait.declined = e.declinedSince(p.now)
 	}
 	if waits && (p.localityUntil <= p.now || again < p.localityUntil) {
 		p.localityUntil = again
@@ -99,10 +99,10 @@ func (p *pass) holdsOut(e *entry, pl pal.Placement) bool {
 
 // declinedSince returns when the gang first declined GPUs: `now` if it has not declined any.
 func (e *entry) declinedSince(now time.Duration) time.Duration {
-	if e.declined < 0 {
+	if e.wait.declined < 0 {
 		return now
 	}
-	return e.declined
+	return e.wait.declined
 }
 
 // mayWaitForBetter reports whether the gang is allowed to wait for GPUs that are faster or closer

@@ -27,7 +27,7 @@ func ran(before, now string) string {
 // sampleOf returns the whole run of a gang that ends now, as a sample for the history.
 func (e *entry) sampleOf(now time.Duration) sample {
 	s := sample{work: e.work(now), gpus: e.whole(), nth: e.nth, beside: e.company.mostly(now, e.attained(now))}
-	model := ran(e.ranOn, e.placement.Model)
+	model := ran(e.earlier.model, e.placement.Model)
 	if e.state >= running && model != severalModels {
 		s.model, s.time = model, s.work
 		if e.placement.Speed > 0 {

@@ -35,8 +35,8 @@ func (a key) compare(b key) int {
 
 // keyOf returns the key of a waiting gang.
 func (fs *foresight) keyOf(e *entry) key {
-	e.rank = fs.rank(e, e.waitingSince)
-	k := key{behind: fs.behind(e), rank: e.rank * fs.credit(e), since: e.job.Submitted, seq: e.seq}
+	e.memo.rank = fs.rank(e, e.wait.since)
+	k := key{behind: fs.behind(e), rank: e.memo.rank * fs.credit(e), since: e.job.Submitted, seq: e.seq}
 	if e.job.Returns {
 		k.rank = -1
 	}
@@ -129,7 +129,7 @@ func (fs *foresight) levelInOrder(e *entry, now time.Duration) int {
 	case LAS:
 		return powerOf4(e.attained(now).Seconds() * e.amount(e.whole()) / fs.opt.Quantum.Seconds())
 	case SRTF, Adaptive:
-		rank, left := e.rank, e.expect
+		rank, left := e.memo.rank, e.memo.expect
 		if e.state != waiting {
 			rank, left = fs.rank(e, now), fs.remaining(e, now)
 		}

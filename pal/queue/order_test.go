@@ -75,12 +75,12 @@ func TestAbsurdPriorities(t *testing.T) {
 		t.Fatal(err)
 	}
 	of := func(priority int, rank float64) *entry {
-		return &entry{job: Job{Priority: priority}, rank: rank}
+		return &entry{job: Job{Priority: priority}, memo: memo{rank: rank}}
 	}
 	worst := of(math.MinInt, math.Inf(1))
 	for _, better := range []*entry{of(math.MinInt+highestPriority*2, math.Inf(1)), of(0, math.Inf(1)), of(math.MaxInt, math.Inf(1)), of(math.MinInt, 0)} {
 		if q.levelNow(better, 0) > q.levelNow(worst, 0) {
-			t.Errorf("priority %d, rank %v: level %d is worse than %d", better.job.Priority, better.rank, q.levelNow(better, 0), q.levelNow(worst, 0))
+			t.Errorf("priority %d, rank %v: level %d is worse than %d", better.job.Priority, better.memo.rank, q.levelNow(better, 0), q.levelNow(worst, 0))
 		}
 	}
 	if q.levelNow(of(1, math.Inf(1)), 0) >= q.levelNow(of(0, 0), 0) {

@@ -23,7 +23,7 @@ func TestIndexOfHeavyTail(t *testing.T) {
 	if index, mean := q.index(e, 0), q.expected(e, 0); index > 30*time.Minute || mean < 3*time.Hour {
 		t.Errorf("new: index %v, mean %v", index, mean)
 	}
-	e.doneBefore = time.Hour
+	e.earlier.work = time.Hour
 	if index := q.index(e, 0); index < time.Hour {
 		t.Errorf("after an hour: index %v", index)
 	}
@@ -37,7 +37,7 @@ func TestIndexOfOutlasted(t *testing.T) {
 		q.learn("", "n", sample{work: 10 * time.Hour, gpus: 1})
 		q.learn("", "n", sample{work: 100 * time.Hour, gpus: 1})
 	}
-	e := &entry{job: Job{Name: "n"}, gpus: 1, doneBefore: 11 * time.Hour}
+	e := &entry{job: Job{Name: "n"}, gpus: 1, earlier: earlierRuns{work: 11 * time.Hour}}
 	if index := q.index(e, 0); index < time.Hour {
 		t.Errorf("index %v", index)
 	}

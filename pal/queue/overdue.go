@@ -48,7 +48,7 @@ func (p *pass) meter(kept []int) {
 func (q *Queue) inTurn() (gpus float64) {
 	for _, e := range q.all {
 		switch {
-		case e.granted:
+		case e.wait.granted:
 			gpus += e.amount(e.gpus)
 		case e.promised != nil && e.promised.inTurn:
 			gpus += e.amount(e.least())
@@ -112,7 +112,7 @@ func (p *pass) serve() {
 // window keeps it waiting, other gangs are already being stopped for it, or enough GPUs will never
 // come free for it.
 func (p *pass) longestOverdue() *entry {
-	overdue := slices.DeleteFunc(slices.Clone(p.line), func(e *entry) bool { return !e.overdue || e.promised != nil || p.overQuota(e) })
+	overdue := slices.DeleteFunc(slices.Clone(p.line), func(e *entry) bool { return !e.wait.overdue || e.promised != nil || p.overQuota(e) })
 	slices.SortFunc(overdue, (*entry).bySubmission)
 	for _, e := range overdue {
 		p.resize(e, e.job.Least)
@@ -131,7 +131,7 @@ func (p *pass) serveOne(e *entry) bool {
 	e.anyNeighbour = true
 	defer func() { e.anyNeighbour = false }()
 	if f, ok := p.asManyAsFit(e, p.find); ok {
-		p.turn, e.granted = nil, true
+		p.turn, e.wait.granted = nil, true
 		p.start(e, f)
 		return true
 	}
@@ -196,7 +196,7 @@ func turnGPUs(q *Queue) []int {
 
 // stoppable reports whether the gang can be stopped for another one. A gang that started in its
 // turn cannot be stopped for others.
-func (fs *foresight) stoppable(e *entry) bool { return fs.mayStop(e) && !e.granted }
+func (fs *foresight) stoppable(e *entry) bool { return fs.mayStop(e) && !e.wait.granted }
 
 // stoppableBy reports whether a gang that starts now can be stopped by the given time. Before it is
 // stopped, the gang must run for minRuns × its restart cost.

@@ -62,7 +62,7 @@ func (p *pass) keepPromises() {
 		for _, e := range ready {
 			unmark(p.c, kept[e])
 			if f, ok := p.fitsNow(e); ok {
-				e.granted = e.promised.inTurn
+				e.wait.granted = e.promised.inTurn
 				p.promise(e, -1)
 				p.start(e, f)
 			} else {
@@ -206,5 +206,5 @@ func (p *pass) stop(victims []*entry, e *entry, pl pal.Placement) (stopped bool)
 // endOn returns when a waiting gang is expected to end if it starts on this placement at the given
 // time.
 func (e *entry) endOn(pl pal.Placement, at time.Duration) time.Duration {
-	return later(at, stretched(e.expect, pl.Cost()*e.slowerWith(len(pl.Members))))
+	return later(at, stretched(e.memo.expect, pl.Cost()*e.slowerWith(len(pl.Members))))
 }

@@ -165,11 +165,11 @@ func (p *player) checkWaiting() {
 		if e.state != waiting {
 			continue
 		}
-		if want := p.queue.keyOf(e); e.key != want || !slices.Contains(p.queue.line, e) {
-			p.t.Fatalf("%s: its sort key is %v, want %v", id, e.key, want)
+		if want := p.queue.keyOf(e); e.memo.key != want || !slices.Contains(p.queue.line, e) {
+			p.t.Fatalf("%s: its sort key is %v, want %v", id, e.memo.key, want)
 		}
-		if left := p.queue.remaining(e, e.waitingSince); e.expect != left {
-			p.t.Fatalf("%s: expected to run for %v, by current knowledge for %v", id, e.expect, left)
+		if left := p.queue.remaining(e, e.wait.since); e.memo.expect != left {
+			p.t.Fatalf("%s: expected to run for %v, by current knowledge for %v", id, e.memo.expect, left)
 		}
 	}
 	all := p.queue.Waiting(p.now, p.c)

@@ -37,14 +37,10 @@ type entry struct {
 	seq   int64 // order of arrival in this Queue; the last tie-breaker
 	state state
 
-	waitingSince time.Duration // while waiting
-	waited       time.Duration // total wait before waitingSince
-	declined     time.Duration // while waiting: when it first declined GPUs; -1: not yet
-	overdue      bool          // its total wait exceeds its patience
-	granted      bool          // it started, or will start, in its turn
-	promised     *promised     // set while others are being stopped for it
-	anyNeighbour bool          // Policy.RefuseBad does not apply to this gang; see policyFor
-	within       pal.PMScore   // highest PM score of GPUs that it may use; 0: that of the options; see search
+	wait         waitState
+	promised     *promised   // set while others are being stopped for it
+	anyNeighbour bool        // Policy.RefuseBad does not apply to this gang; see policyFor
+	within       pal.PMScore // highest PM score of GPUs that it may use; 0: that of the options; see search
 
 	startedAt   time.Duration
 	placement   pal.Placement // where it runs, or will start
@@ -54,14 +50,32 @@ type entry struct {
 	settled     bool          // see Queue.Settled
 	booked      float64       // GPUs counted as used since startedAt
 	company     company
-	before      time.Duration // run time before startedAt; see attained
-	doneBefore  time.Duration // work done before startedAt, at cost 1
-	ranOn       string        // GPU model of the runs before startedAt; see ran
-	sums        Stops         // see StopsOf
-	judged      bool          // see judgeStopped
+	earlier     earlierRuns
+	judged      bool // see judgeStopped
 
-	// Memos, which follow from the fields above and from the history.
-	gpus     int                      // of job.Gang: the number of GPUs that it holds, or would start with
+	gpus int // of job.Gang: the number of GPUs that it holds, or would start with
+	memo memo
+}
+
+// waitState describes the gang's wait.
+type waitState struct {
+	since    time.Duration // while waiting
+	before   time.Duration // total wait before since
+	declined time.Duration // while waiting: when it first declined GPUs; -1: not yet
+	overdue  bool          // its total wait exceeds its patience
+	granted  bool          // it started, or will start, in its turn
+}
+
+// earlierRuns sums up the gang's runs before startedAt.
+type earlierRuns struct {
+	ran   time.Duration // run time; see attained
+	work  time.Duration // work done, at cost 1
+	model string        // GPU model; see ran
+	stops Stops         // see StopsOf
+}
+
+// memo is what follows from the other fields and from the history.
+type memo struct {
 	sig      unique.Handle[signature] // see sign
 	kind     unique.Handle[signature] // sig without what does not matter on an empty cluster
 	key      key                      // while waiting
@@ -77,22 +91,22 @@ type entry struct {
 // of GPU seconds.
 func (e *entry) attained(now time.Duration) time.Duration {
 	if e.state == waiting || e.state == starting {
-		return e.before
+		return e.earlier.ran
 	}
 	run := max(0, now-e.startedAt)
 	if e.elastic() {
 		run = time.Duration(float64(run) * float64(e.gpus) / float64(e.whole()))
 	}
-	return e.before + run
+	return e.earlier.ran + run
 }
 
 // work returns how much work the gang has done so far, in time at cost 1. Runs of a name are
 // compared by work, not by clock time, because the same job takes longer on slow GPUs.
 func (e *entry) work(now time.Duration) time.Duration {
 	if e.state == waiting || e.state == starting {
-		return e.doneBefore
+		return e.earlier.work
 	}
-	return e.doneBefore + time.Duration(float64(max(0, now-e.startedAt))/e.cost(e.placement))
+	return e.earlier.work + time.Duration(float64(max(0, now-e.startedAt))/e.cost(e.placement))
 }
 
 // safeUntil returns the time before which a running gang is not stopped or moved.
@@ -136,9 +150,9 @@ func (q *Queue) Submit(now time.Duration, j Job) error {
 	if err != nil {
 		return err
 	}
-	e.waitingSince = now
+	e.wait.since = now
 	if j.Attained == 0 {
-		e.waitingSince = min(now, j.Submitted)
+		e.wait.since = min(now, j.Submitted)
 	}
 	q.enqueue(e)
 	return nil
@@ -166,12 +180,12 @@ func (q *Queue) Stopping(id string) {
 
 // newEntry checks a job, and returns a new entry for it.
 func (q *Queue) newEntry(j Job) (*entry, error) {
-	e := &entry{job: j, of: q.namespace(j.Tenant), gpus: j.Gang.GPUs(), seq: q.seq, before: j.Attained, doneBefore: cmp.Or(j.Done, j.Attained), waited: j.Waited}
+	e := &entry{job: j, of: q.namespace(j.Tenant), gpus: j.Gang.GPUs(), seq: q.seq, earlier: earlierRuns{ran: j.Attained, work: cmp.Or(j.Done, j.Attained)}, wait: waitState{before: j.Waited}}
 	if j.Least > 0 {
 		e.full = j.Gang
 	}
-	if e.doneBefore > 0 {
-		e.ranOn = severalModels
+	if e.earlier.work > 0 {
+		e.earlier.model = severalModels
 	}
 	switch {
 	case q.entries[j.ID] != nil:
@@ -201,9 +215,9 @@ func (q *Queue) Started(now time.Duration, id string, p pal.Placement) {
 	if e == nil {
 		return
 	}
-	granted := e.granted && e.state != waiting
+	granted := e.wait.granted && e.state != waiting
 	q.leave(now, e)
-	e.granted = granted
+	e.wait.granted = granted
 	q.run(e, p, now)
 }
 
@@ -222,7 +236,7 @@ func (q *Queue) SetPlacement(now time.Duration, id string, p pal.Placement) {
 	}
 	done := e.work(now)
 	e.placement = p
-	e.doneBefore += done - e.work(now) // the work so far was done on the previous GPUs
+	e.earlier.work += done - e.work(now) // the work so far was done on the previous GPUs
 }
 
 // isOn reports whether the gang's placement has the same GPUs as p. For an elastic gang, the
@@ -237,7 +251,7 @@ func (e *entry) isOn(p pal.Placement) bool {
 // run records that an entry has been running on the placement since the given time.
 func (q *Queue) run(e *entry, p pal.Placement, at time.Duration) {
 	q.resize(e, max(1, len(p.Members)))
-	e.state, e.placement, e.target, e.startedAt, e.levelDue = running, p, pal.Placement{}, at, at
+	e.state, e.placement, e.target, e.startedAt, e.memo.levelDue = running, p, pal.Placement{}, at, at
 	e.expectedEnd = at + stretched(q.remaining(e, at), e.cost(p))
 	e.booked = e.held()
 	q.bookUsage(e, max(at, e.job.Booked), e.booked)
@@ -261,7 +275,7 @@ func (q *Queue) Stopped(now time.Duration, id string) {
 		countStop(q, e, now)
 		q.judgeStopped(e, now)
 		q.leave(now, e)
-		e.waitingSince = now
+		e.wait.since = now
 		q.enqueue(e)
 	}
 }
@@ -315,14 +329,14 @@ func (q *Queue) leave(now time.Duration, e *entry) {
 		if q.hasTurn(e) {
 			q.turn = nil
 		}
-		e.waited += max(0, now-e.waitingSince)
+		e.wait.before += max(0, now-e.wait.since)
 		return
 	case e.state >= running:
 		e.company.meet(now, nobodyKnows)
-		e.before, e.doneBefore, e.ranOn = e.attained(now), e.work(now), ran(e.ranOn, e.placement.Model)
+		e.earlier.ran, e.earlier.work, e.earlier.model = e.attained(now), e.work(now), ran(e.earlier.model, e.placement.Model)
 		q.bookUsage(e, now, -e.booked)
 	}
-	e.state, e.granted, e.stopsFor = waiting, false, ""
+	e.state, e.wait.granted, e.stopsFor = waiting, false, ""
 }
 
 // Running returns the IDs and placements of the running gangs, including those that are being

@@ -54,10 +54,10 @@ func (p *pass) shutOut(e *entry, f pal.Found) *entry {
 	without.Take(e.job.Gang, f.Placement)
 	tried := map[unique.Handle[signature]]bool{}
 	for _, g := range p.line {
-		if tried[g.sig] || g.job.Endless || g.promised != nil || g.bySubmission(e) >= 0 || g.key.behind > e.key.behind {
+		if tried[g.memo.sig] || g.job.Endless || g.promised != nil || g.bySubmission(e) >= 0 || g.memo.key.behind > e.memo.key.behind {
 			continue
 		}
-		tried[g.sig] = true
+		tried[g.memo.sig] = true
 		if p.overQuota(g) || !p.awaits(g) || p.barring(g) != nil {
 			continue
 		}

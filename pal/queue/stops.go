@@ -44,7 +44,7 @@ func countStop(q *Queue, e *entry, now time.Duration) {
 }
 
 func (e *entry) addStops(s Stops) {
-	e.sums.add(s)
+	e.earlier.stops.add(s)
 	e.of.stops.add(s)
 }
 
@@ -53,7 +53,7 @@ func (e *entry) addStops(s Stops) {
 func StopsOf(q *Queue, id string) Stops {
 	e := q.entries[id]
 	if e != nil {
-		return e.sums
+		return e.earlier.stops
 	}
 	return Stops{}
 }

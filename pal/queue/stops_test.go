@@ -156,7 +156,7 @@ func TestStopsOfParts(t *testing.T) {
 	e := &entry{job: Job{Gang: pal.Gang{Share: 0.5}, RestartCost: time.Minute}, state: stopping, gpus: 2, of: &namespace{}, stopsFor: "by"}
 	q := newQueue(t)
 	q.entries["by"] = &entry{promised: &promised{}, of: &namespace{}}
-	if countStop(q, e, 0); e.sums.LostGPUSeconds != 60 {
-		t.Errorf("two halves of GPUs lost %v GPU seconds in a minute, want 60", e.sums.LostGPUSeconds)
+	if countStop(q, e, 0); e.earlier.stops.LostGPUSeconds != 60 {
+		t.Errorf("two halves of GPUs lost %v GPU seconds in a minute, want 60", e.earlier.stops.LostGPUSeconds)
 	}
 }

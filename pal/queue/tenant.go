@@ -473,7 +473,7 @@ func (ts *tenancy) compare(a, b *entry) int {
 			return c
 		}
 	}
-	return a.key.compare(b.key)
+	return a.memo.key.compare(b.memo.key)
 }
 
 // compareShares compares the usage of two tenants at the level below their common parent, as

@@ -118,7 +118,7 @@ func TestOverdueParts(t *testing.T) {
 	if len(starts) != 1 {
 		t.Fatal(starts)
 	}
-	q.entries["part"].granted = true
+	q.entries["part"].wait.granted = true
 	c.Take(g, starts[0].Placement)
 	q.Started(0, "part", starts[0].Placement)
 	q.Decide(0, c)

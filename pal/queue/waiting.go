@@ -192,7 +192,7 @@ func (p *pass) waits(queue []*entry, predicted int) []Wait {
 	ahead, aheadGPUs := "", 0.0
 	for i, e := range queue {
 		w := p.waitOf(e)
-		w.Job, w.Position, w.GPUs, w.Overdue, w.AheadGPUs = e.job.ID, i+1, e.least(), e.overdue, reason.Rounded(aheadGPUs)
+		w.Job, w.Position, w.GPUs, w.Overdue, w.AheadGPUs = e.job.ID, i+1, e.least(), e.wait.overdue, reason.Rounded(aheadGPUs)
 		if e.elastic() {
 			w.Most = e.whole()
 		}
@@ -248,7 +248,7 @@ func (p *pass) passOver(e *entry, sig unique.Handle[signature], why reason.Kind)
 	w := p.why(e, why)
 	p.verdicts[e] = &w
 	for _, o := range p.line {
-		if o.sig == sig && o.promised == nil {
+		if o.memo.sig == sig && o.promised == nil {
 			p.verdicts[o] = &w
 		}
 	}

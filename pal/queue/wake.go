@@ -20,7 +20,7 @@ func (q *Queue) Wake(now time.Duration) (at time.Duration, ok bool) {
 	}
 	paid := q.account.allowance() - q.account.used
 	for _, e := range q.line {
-		if !e.overdue {
+		if !e.wait.overdue {
 			soon(e.overdueFrom())
 		} else if q.turn == nil && q.account.debt > 0 && paid > 0 {
 			// The share of overdue gangs pays off this many GPU seconds per second.
@@ -60,8 +60,8 @@ func (fs *foresight) stopsFrom(e *entry, now time.Duration, soon func(time.Durat
 	case SRTF, Adaptive:
 		soon(now + fs.opt.Quantum/4)
 	default:
-		if fs.relevel(e, now); e.levelDue < math.MaxInt64 {
-			soon(e.levelDue + 1) // levelDue was rounded down
+		if fs.relevel(e, now); e.memo.levelDue < math.MaxInt64 {
+			soon(e.memo.levelDue + 1) // levelDue was rounded down
 		}
 	}
 }
