@@ -158,9 +158,9 @@ func (st statistics) incumbent(s gpu.Sample) {
 	st.legacy(attr.StatTemperature, s.TemperatureC, "C", "Temperature of the GPU")
 	st.legacyRatio(attr.StatMemory, s.MemoryUsedMiB, s.MemoryTotalMiB, "MiB", "Memory used and total memory")
 	st.legacyRatio("BAR1 buffer state", s.BAR1UsedMiB, s.BAR1TotalMiB, "MiB", "BAR1 address space used and in total")
-	st.legacy("ECC L1 errors", s.ECCL1, "#", "Corrected L1 cache errors since the driver was loaded")
-	st.legacy("ECC L2 errors", s.ECCL2, "#", "Corrected L2 cache errors since the driver was loaded")
-	st.legacy("ECC memory errors", s.ECCMemory, "#", "Corrected memory errors since the driver was loaded")
+	st.legacy("ECC L1 errors", s.ECC.L1, "#", "Corrected L1 cache errors since the driver was loaded")
+	st.legacy("ECC L2 errors", s.ECC.L2, "#", "Corrected L2 cache errors since the driver was loaded")
+	st.legacy("ECC memory errors", s.ECC.Memory, "#", "Corrected memory errors since the driver was loaded")
 }
 
 func (st statistics) legacy(name string, v *int64, unit, desc string) {

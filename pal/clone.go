@@ -27,7 +27,7 @@ func Copy(c, of *Cluster) {
 		}
 	}
 	for k := range NumClasses {
-		c.upTo[k], c.inlierOffset[k] = append(old.upTo[k][:0], of.upTo[k]...), append(old.inlierOffset[k][:0], of.inlierOffset[k]...)
+		c.bins.upTo[k], c.bins.inliers[k] = append(old.bins.upTo[k][:0], of.bins.upTo[k]...), append(old.bins.inliers[k][:0], of.bins.inliers[k]...)
 		c.scales[k] = append(old.scales[k][:0], of.scales[k]...)
 	}
 	c.racks.free, c.dcs.free = append(old.racks.free[:0], of.racks.free...), append(old.dcs.free[:0], of.dcs.free...)

@@ -27,14 +27,9 @@ type Cluster struct {
 	byID     map[string]int32
 	racks    topologyLevel
 	dcs      topologyLevel
-	// upTo[class][offset[class][group]+bin] is the number of available GPUs of the group in this
-	// bin and all lower bins. inlierOffset points to the same counts without outliers. For a group
-	// without outliers, inlierOffset equals offset.
-	upTo         [NumClasses][]uint16
-	offset       [NumClasses][]int32
-	inlierOffset [NumClasses][]int32
-	ranks        [NumClasses][]uint16 // bin of each GPU, 0 the fastest
-	free         int                  // available GPUs
+	bins     binCounts
+	ranks    [NumClasses][]uint16 // bin of each GPU, 0 the fastest
+	free     int                  // available GPUs
 	// open has a bit per device group, set if the group has an available GPU. On a busy cluster,
 	// few groups have an available GPU, and placement reads only these groups.
 	open         []uint64
@@ -52,6 +47,15 @@ type Cluster struct {
 	// scales are indexed by model+1, because anyModel is −1. A scale is made on first use.
 	scales  [NumClasses][]*scale
 	scratch scratch
+}
+
+// binCounts counts the available GPUs. upTo[class][offset[class][group]+bin] is the number of available
+// GPUs of the group in this bin and all lower bins. inliers points to the same counts without outliers.
+// For a group without outliers, inliers equals offset.
+type binCounts struct {
+	upTo    [NumClasses][]uint16
+	offset  [NumClasses][]int32
+	inliers [NumClasses][]int32
 }
 
 // nodeState is a node as NewCluster received it, and the position of the node's groups.
@@ -212,13 +216,13 @@ func (c *Cluster) binScores() {
 		}
 		c.ranks[k] = make([]uint16, len(c.gpus))
 		size := int32(0)
-		c.offset[k] = make([]int32, len(c.groups))
+		c.bins.offset[k] = make([]int32, len(c.groups))
 		for g := range c.groups {
-			c.offset[k][g] = size
+			c.bins.offset[k][g] = size
 			size += int32(len(c.models[c.groups[g].model].values[k]))
 		}
 		// Until countOutliers is called, all groups count as having no outlier.
-		c.upTo[k], c.inlierOffset[k] = make([]uint16, size), c.offset[k]
+		c.bins.upTo[k], c.bins.inliers[k] = make([]uint16, size), c.bins.offset[k]
 		for i := range c.gpus {
 			m, value := &c.models[c.groups[c.gpus[i].group].model], binValue(c.gpus[i].GPU, k)
 			r, _ := slices.BinarySearch(m.values[k], value)
@@ -285,12 +289,12 @@ func (c *Cluster) refresh(i int) {
 	for k := range NumClasses {
 		ofModel := c.models[g.model].upTo[k]
 		bins := len(ofModel)
-		offset := c.offset[k][u.group]
-		inlier := c.inlierOffset[k][u.group]
+		offset := c.bins.offset[k][u.group]
+		inlier := c.bins.inliers[k][u.group]
 		addUpTo(ofModel, c.ranks[k][i], int32(int16(d)))
-		addUpTo(c.upTo[k][offset:][:bins], c.ranks[k][i], d)
+		addUpTo(c.bins.upTo[k][offset:][:bins], c.ranks[k][i], d)
 		if inlier != offset && u.outlier>>k&1 == 0 {
-			addUpTo(c.upTo[k][inlier:][:bins], c.ranks[k][i], d)
+			addUpTo(c.bins.upTo[k][inlier:][:bins], c.ranks[k][i], d)
 		}
 		if u.outlier>>k&1 != 0 {
 			c.outliers.free[k] += int(int16(d))

@@ -255,11 +255,11 @@ func (c *Cluster) FreeOutliersFor(g Gang, above float64) (n int) {
 // freeInliers counts the available GPUs of a group that are not outliers for the class, by the
 // latest threshold.
 func (c *Cluster) freeInliers(group, class int) int {
-	from := c.inlierOffset[class][group]
-	if from == c.offset[class][group] {
+	from := c.bins.inliers[class][group]
+	if from == c.bins.offset[class][group] {
 		return int(c.avail[group])
 	}
-	return int(c.upTo[class][int(from)+len(c.models[c.groups[group].model].values[class])-1])
+	return int(c.bins.upTo[class][int(from)+len(c.models[c.groups[group].model].values[class])-1])
 }
 
 // WhyNot returns why the gang does not fit now. impossible is true if the gang would not fit even

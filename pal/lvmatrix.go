@@ -307,7 +307,7 @@ func (s *search) lowestBinOf(groups []int32, limit int) (v, free int) {
 // limit.
 func (s *search) lowestBinOfAll() int {
 	c, f, slots := s.c, &s.fits[0], zeros(&s.c.scratch.slotsUpTo, len(s.values))
-	upTo, membersFor := c.upTo[s.k], f.membersFor
+	upTo, membersFor := c.bins.upTo[s.k], f.membersFor
 	for _, g := range s.listed {
 		counts := upTo[s.offset[g]:][:len(slots)]
 		most := -1

@@ -28,8 +28,8 @@ func (c *Cluster) countOutliers(above float64) {
 	}
 	c.outliers = outliers{above: above}
 	for k := range NumClasses {
-		c.inlierOffset[k] = slices.Clone(c.offset[k])
-		c.upTo[k] = c.upTo[k][:c.counted(k)]
+		c.bins.inliers[k] = slices.Clone(c.bins.offset[k])
+		c.bins.upTo[k] = c.bins.upTo[k][:c.counted(k)]
 		for g := range c.groups {
 			c.countOutliersIn(int32(g), k)
 		}
@@ -43,7 +43,7 @@ func (c *Cluster) counted(class int) int {
 	if last < 0 {
 		return 0
 	}
-	return int(c.offset[class][last]) + len(c.models[c.groups[last].model].values[class])
+	return int(c.bins.offset[class][last]) + len(c.models[c.groups[last].model].values[class])
 }
 
 // countOutliersIn finds the outliers of one group by their raw PM scores. If the group has
@@ -67,12 +67,12 @@ func (c *Cluster) countOutliersIn(group int32, class int) {
 		return
 	}
 	c.outliers.gpus[class] += outliers
-	from := len(c.upTo[class])
-	c.inlierOffset[class][group] = int32(from)
-	c.upTo[class] = append(c.upTo[class], make([]uint16, len(c.models[g.model].values[class]))...)
+	from := len(c.bins.upTo[class])
+	c.bins.inliers[class][group] = int32(from)
+	c.bins.upTo[class] = append(c.bins.upTo[class], make([]uint16, len(c.models[g.model].values[class]))...)
 	for i := range gpus {
 		if gpus[i].available && gpus[i].outlier&bit == 0 {
-			addUpTo(c.upTo[class][from:], c.ranks[class][int(g.first)+i], 1)
+			addUpTo(c.bins.upTo[class][from:], c.ranks[class][int(g.first)+i], 1)
 		}
 	}
 }

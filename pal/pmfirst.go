@@ -244,7 +244,7 @@ func (s *search) selectSlots(all []binSlots, last, lastScore, need int) []binSlo
 // each bin of a group is a value, and each group is eligible.
 func (s *search) simpleSlots(all []binSlots, limit int) []binSlots {
 	c, f := s.c, &s.fits[0]
-	upTo, membersFor := c.upTo[s.k], f.membersFor
+	upTo, membersFor := c.bins.upTo[s.k], f.membersFor
 	for _, g := range s.listed {
 		counts := upTo[s.offset[g]:][:limit+1]
 		if membersFor[counts[limit]] == 0 {

@@ -57,9 +57,9 @@ type scratch struct {
 func newSearch(c *Cluster, g Gang, p Policy, model int) *search {
 	s := &search{c: c, g: g, p: p, k: g.class(), n: g.GPUs(), model: model, roomier: nowhere()}
 	s.scale = c.scaleOf(s.k, model)
-	s.offset = c.offset[s.k]
+	s.offset = c.bins.offset[s.k]
 	if p.OutlierThreshold > 0 && c.outliers.gpus[s.k] > 0 {
-		s.avoid, s.offset = true, c.inlierOffset[s.k]
+		s.avoid, s.offset = true, c.bins.inliers[s.k]
 	}
 	return s
 }
@@ -197,12 +197,12 @@ func (s *search) counts(group int32) []uint16 {
 	if s.model == anyModel {
 		bins = len(s.toValue[s.c.groups[group].model])
 	}
-	return s.c.upTo[s.k][s.offset[group]:][:bins]
+	return s.c.bins.upTo[s.k][s.offset[group]:][:bins]
 }
 
 // free returns the number of GPUs of the group that can be chosen.
 func (s *search) free(group int32) int {
-	if s.avoid && s.offset[group] != s.c.offset[s.k][group] {
+	if s.avoid && s.offset[group] != s.c.bins.offset[s.k][group] {
 		counts := s.counts(group)
 		return int(counts[len(counts)-1])
 	}

@@ -91,7 +91,7 @@ func (p *Placer) gone(ctx context.Context, told map[string]gang.Control) map[str
 // Reread tells the placer to read the data that commands change, which are the controls and the
 // quarantine.
 func (p *Placer) Reread() {
-	p.ordered.Add(1)
+	p.orders.announced.Add(1)
 	p.nudge()
 }
 
@@ -100,7 +100,7 @@ func (p *Placer) Reread() {
 func announce(p *Placer, k cluster.JobKey) (sent bool) {
 	p.meanwhile.mu.Lock()
 	defer p.meanwhile.mu.Unlock()
-	p.ordered.Add(1)
+	p.orders.announced.Add(1)
 	return p.meanwhile.sent[k]
 }
 
@@ -108,7 +108,7 @@ func announce(p *Placer, k cluster.JobKey) (sent bool) {
 // orders were announced that the cycle has not read, ordersForbid reads the hold of the job and the
 // quarantine. Several starts can call ordersForbid at a time.
 func ordersForbid(ctx context.Context, p *Placer, a addition, known uint64) string {
-	if known == p.orderedRead {
+	if known == p.orders.read {
 		return ""
 	}
 	controls, err := store.In(p.nomad).ControlsOf(a.job.Namespace).Read(ctx)
@@ -134,19 +134,19 @@ func ordersForbid(ctx context.Context, p *Placer, a addition, known uint64) stri
 // readControls reads the controls if they may have changed, and reports whether the placer may make
 // decisions. The placer may make decisions if it knows the controls or controlsWithin has passed.
 func (p *Placer) readControls(ctx context.Context, now time.Time) bool {
-	ordered := p.ordered.Load()
-	if ordered != p.orderedRead {
-		p.orderedRead = ordered
-		if !p.controlsOld && p.m.Controls != nil {
-			p.controlsSince = now
+	ordered := p.orders.announced.Load()
+	if ordered != p.orders.read {
+		p.orders.read = ordered
+		if !p.orders.stale && p.m.Controls != nil {
+			p.orders.since = now
 		}
-		p.controlsOld, p.failureLog.stale, p.changed = true, true, true
+		p.orders.stale, p.failureLog.stale, p.changed = true, true, true
 	}
-	if p.controlsSince.IsZero() {
-		p.controlsSince = now
+	if p.orders.since.IsZero() {
+		p.orders.since = now
 	}
-	known := p.m.Controls != nil && !p.controlsOld || now.Sub(p.controlsSince) >= controlsWithin
-	if !p.controlsOld && p.m.Controls != nil || p.backsOff(readingControls, now) {
+	known := p.m.Controls != nil && !p.orders.stale || now.Sub(p.orders.since) >= controlsWithin
+	if !p.orders.stale && p.m.Controls != nil || p.backsOff(readingControls, now) {
 		return known
 	}
 	is, err := store.In(p.nomad).Controls().ReadOrRefused(ctx)
@@ -161,7 +161,7 @@ func (p *Placer) readControls(ctx context.Context, now time.Time) bool {
 	if p.report(readingControls, err); err != nil {
 		return known
 	}
-	p.controlsOld, p.m.Controls = false, map[cluster.JobKey]gang.Control{}
+	p.orders.stale, p.m.Controls = false, map[cluster.JobKey]gang.Control{}
 	for id, c := range is {
 		p.m.Controls[model.KeyOf(id)] = c
 	}

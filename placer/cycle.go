@@ -67,7 +67,7 @@ func (p *Placer) cycleWithin(ctx context.Context) error {
 	if err := p.catchUp(ctx); err != nil {
 		return err
 	}
-	ordered := p.ordered.Load() != p.orderedRead
+	ordered := p.orders.announced.Load() != p.orders.read
 	if p.clock.now().Sub(began) > oldNews && (p.applyAll() > 0 || ordered) {
 		p.tick()
 		told = p.readOrders(ctx)

@@ -215,7 +215,7 @@ type addition struct {
 // orders arrive while forbids reads the last ones, it reads them again.
 func (p *Placer) forbids(ctx context.Context, a addition) string {
 	for {
-		known := p.ordered.Load()
+		known := p.orders.announced.Load()
 		why := ordersForbid(ctx, p, a, known)
 		if why != "" {
 			return why
@@ -251,7 +251,7 @@ func eventsForbid(p *Placer, a addition, known uint64) (why string, ok bool) {
 			return fmt.Sprintf("job %q got GPU %s in the meantime", by.ID, id), true
 		}
 	}
-	if p.ordered.Load() != known {
+	if p.orders.announced.Load() != known {
 		return "", false
 	}
 	if a.starts {

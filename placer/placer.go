@@ -55,17 +55,22 @@ type Placer struct {
 	began      time.Time // when the last cycle began
 	pictured   uint64    // the ledger's Changes at the last snapshot
 	picturedAt time.Time // when the last snapshot was made
-	// ordered counts the announcements of data that commands have written: controls and the
-	// quarantine. orderedRead is its value when the placer last began to read them. controlsOld is
-	// true if the placer must read the controls again.
-	ordered     atomic.Uint64
-	orderedRead uint64
-	controlsOld bool
-	// controlsSince is the time since which the placer must read the controls: since its start, or
-	// since the controls changed.
-	controlsSince time.Time
+	orders     orders
 
 	vitals heartbeat.Vitals
+}
+
+// orders says whether the placer must read again what commands have written: controls and the
+// quarantine.
+type orders struct {
+	// announced counts the announcements of such data. read is its value when the placer last began
+	// to read them. stale is true if the placer must read the controls again.
+	announced atomic.Uint64
+	read      uint64
+	stale     bool
+	// since is the time since which the placer must read the controls: since its start, or since
+	// the controls changed.
+	since time.Time
 }
 
 // core contains the data that all parts of the placer share.
@@ -353,7 +358,7 @@ func setTimer(t *time.Timer, d time.Duration, ok bool) {
 // eachSecond records that the loop works, and checks whether a cycle is due without an event.
 func (p *Placer) eachSecond(ctx context.Context) news {
 	p.vitals.LoopAlive(time.Now())
-	if (p.m.Controls == nil || p.controlsOld) && !p.backsOff(readingControls, p.m.Time) || p.reconcileDue() || p.pictureDue() {
+	if (p.m.Controls == nil || p.orders.stale) && !p.backsOff(readingControls, p.m.Time) || p.reconcileDue() || p.pictureDue() {
 		return change
 	}
 	return 0
@@ -485,7 +490,7 @@ func (p *Placer) resync(ctx context.Context) error {
 	}
 	p.m.State, p.missed, p.resyncedAt, p.changed = s, false, p.tick(), true
 	// Somebody may have restored a snapshot of Nomad, or changed variables by hand.
-	p.ordered.Add(1)
+	p.orders.announced.Add(1)
 	p.unstored = p.unstored || p.m.Profile != nil
 	p.m.Dependencies.Doubt()
 	var unread []error

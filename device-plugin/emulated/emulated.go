@@ -186,7 +186,6 @@ func sample(f fields) gpu.Sample {
 		GPUPercent: new(util), MemoryPercent: new(util / 2), EncoderPercent: new(int64(0)), DecoderPercent: new(int64(0)),
 		TemperatureC: new(or(f.TemperatureC, 30)), MemoryUsedMiB: new(int64(0)), MemoryTotalMiB: new(or(f.MemoryMiB, 143771)),
 		BAR1UsedMiB: new(int64(1)), BAR1TotalMiB: new(or(f.BAR1MiB, 262144)),
-		ECCL1: new(int64(0)), ECCL2: new(int64(0)), ECCMemory: new(int64(0)),
-		SMClockMHz: new(clock), Throttle: &throttle,
+		ECC: gpu.ECCErrors{L1: new(int64(0)), L2: new(int64(0)), Memory: new(int64(0))}, SMClockMHz: new(clock), Throttle: &throttle,
 	}
 }

@@ -264,7 +264,7 @@ type Sample struct {
 	MemoryAllocatedMiB                     *int64 // used memory, without what the driver reserves for itself
 	SharesMemory                           bool   // the GPU uses the machine's memory
 	BAR1UsedMiB, BAR1TotalMiB              *int64
-	ECCL1, ECCL2, ECCMemory                *int64 // corrected errors since the driver was loaded
+	ECC                                    ECCErrors
 	SMClockMHz                             *int64
 	Throttle                               *string // comma-separated reasons, or "none"
 	PowerCapPercent, ThermalCapPercent     *float64
@@ -275,6 +275,9 @@ type Sample struct {
 	ParentPowerAndTemperature bool
 	NoSampleReason            string // why the reading failed; "" if it succeeded
 }
+
+// ECCErrors are corrected errors since the driver was loaded.
+type ECCErrors struct{ L1, L2, Memory *int64 }
 
 // AllocatedMiB returns the GPU memory that tasks use, according to the driver; nil if unknown.
 func (s Sample) AllocatedMiB() *int64 {

@@ -594,7 +594,7 @@ func TestSamples(t *testing.T) {
 		t.Fatalf("%d samples, want 2", len(first))
 	}
 	got := fmt.Sprint(*s.PowerW, *s.PowerLimitW, *s.GPUPercent, *s.MemoryPercent, *s.TemperatureC, *s.MemoryUsedMiB, *s.MemoryTotalMiB,
-		*s.BAR1TotalMiB, *s.ECCL1, *s.SMClockMHz, *s.Throttle, *s.PowerCapPercent, *s.DRAMActivePercent)
+		*s.BAR1TotalMiB, *s.ECC.L1, *s.SMClockMHz, *s.Throttle, *s.PowerCapPercent, *s.DRAMActivePercent)
 	if want := fmt.Sprint(75.3, 700, 80, 40, 31, 1000, 143771, 262144, 5, 345, "power-cap", 100.0, 0.5); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
@@ -737,7 +737,7 @@ func TestValuesThatAreNotAvailable(t *testing.T) {
 	for name, missing := range map[string]bool{
 		"power limit": s.PowerLimitW == nil, "power": s.PowerW == nil, "SM clock": s.SMClockMHz == nil, "temperature": s.TemperatureC == nil,
 		"utilization": s.GPUPercent == nil && s.MemoryPercent == nil, "encoder": s.EncoderPercent == nil,
-		"ECC errors": s.ECCL1 == nil,
+		"ECC errors": s.ECC.L1 == nil,
 	} {
 		if !missing {
 			t.Errorf("%s with all bits set counts as a value", name)

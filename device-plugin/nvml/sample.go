@@ -223,5 +223,5 @@ func corrected(r *reader, dev nvml.Device, s *gpu.Sample) {
 			return dev.GetMemoryErrorCounter(nvml.MEMORY_ERROR_TYPE_CORRECTED, nvml.VOLATILE_ECC, where)
 		})
 	}
-	s.ECCL1, s.ECCL2, s.ECCMemory = at(nvml.MEMORY_LOCATION_L1_CACHE), at(nvml.MEMORY_LOCATION_L2_CACHE), at(nvml.MEMORY_LOCATION_DEVICE_MEMORY)
+	s.ECC.L1, s.ECC.L2, s.ECC.Memory = at(nvml.MEMORY_LOCATION_L1_CACHE), at(nvml.MEMORY_LOCATION_L2_CACHE), at(nvml.MEMORY_LOCATION_DEVICE_MEMORY)
 }

@@ -84,21 +84,21 @@ func (s *State) Apply(e Event) bool {
 	switch {
 	case e.Unread != nil, p.Job != nil && (p.Job.ID == nil || p.Job.Namespace == nil):
 		return false
-	case e.Topic == "Node" && e.Index > s.nodesAt && e.Type == "NodeDeregistration":
+	case e.Topic == "Node" && e.Index > s.at.nodes && e.Type == "NodeDeregistration":
 		s.DropNode(e.Key)
-	case e.Topic == "Node" && e.Index > s.nodesAt && p.Node != nil:
+	case e.Topic == "Node" && e.Index > s.at.nodes && p.Node != nil:
 		return s.PutNode(p.Node)
 	case e.Topic == "Allocation" && p.Allocation != nil:
 		a := p.Allocation.AsAlloc()
-		if e.Index <= s.allocsAt {
+		if e.Index <= s.at.allocs {
 			s.applyOld(a, e.Index)
 			return false
 		}
-		s.heardAt = e.Index
+		s.at.heard = e.Index
 		s.PutAlloc(a)
 	case e.Topic == "Job" && p.Job != nil && e.Purged():
-		vanished := e.Index > s.begun && s.vanishedWith(p.Job)
-		if e.Index <= s.jobsAt {
+		vanished := e.Index > s.at.begun && s.vanishedWith(p.Job)
+		if e.Index <= s.at.jobs {
 			return vanished
 		}
 		now := s.Jobs[KeyOf(p.Job)]
@@ -106,7 +106,7 @@ func (s *State) Apply(e Event) bool {
 			return false // the job was registered again after this purge
 		}
 		s.DropJob(KeyOf(p.Job))
-	case e.Topic == "Job" && e.Index > s.jobsAt && p.Job != nil:
+	case e.Topic == "Job" && e.Index > s.at.jobs && p.Job != nil:
 		s.takeJob(p.Job)
 	default:
 		return false

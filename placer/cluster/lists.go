@@ -30,7 +30,7 @@ func (s *State) Follow(old *State) {
 // TakeNodes adds the nodes from a list. index is Nomad's index of the list. A node that could not
 // be read keeps its last known state.
 func (s *State) TakeNodes(old *State, index uint64, stubs []*NodeStub, nodes []*api.Node, errs []error) {
-	s.nodesAt = index
+	s.at.nodes = index
 	for i, n := range nodes {
 		if n != nil {
 			s.readNode(n, old)
@@ -77,7 +77,7 @@ func (s *State) KnownJob(stub *JobStub) (job *api.Job, current bool) {
 // TakeJobs adds the jobs from a list. index is Nomad's index of the list. If a job could not be
 // read, its last known version stays, if there is one.
 func (s *State) TakeJobs(old *State, index uint64, stubs []*JobStub, jobs []*api.Job, errs []error) {
-	s.jobsAt = index
+	s.at.jobs = index
 	for i, j := range jobs {
 		k := stubs[i].Key()
 		switch {
@@ -94,7 +94,7 @@ func (s *State) TakeJobs(old *State, index uint64, stubs []*JobStub, jobs []*api
 
 // TakeAllocs adds the allocations from a list. index is Nomad's index of the list.
 func (s *State) TakeAllocs(index uint64, as []*Alloc) {
-	s.allocsAt = index
+	s.at.allocs = index
 	for _, a := range as {
 		s.PutAlloc(a)
 	}

@@ -96,8 +96,8 @@ func TestPurgedWhileReading(t *testing.T) {
 		{"it ended after all", []Event{event("running", 5), purge(6), event("complete", 7)}, 0, false},
 	} {
 		s, now := world(1), time.Unix(1000, 0)
-		s.allocsAt, s.jobsAt = 10, 8
-		s.knownTo = c.known
+		s.at.allocs, s.at.jobs = 10, 8
+		s.at.known = c.known
 		s.Begun(4)
 		for _, e := range c.events {
 			s.Apply(e)
@@ -112,11 +112,11 @@ func TestPurgedWhileReading(t *testing.T) {
 // buffer up to there are not new.
 func TestKnownAfterReadingAnew(t *testing.T) {
 	old, s := world(1), world(1)
-	old.allocsAt = 10
+	old.at.allocs = 10
 	a := AllocPayload{ID: "a", Namespace: "default", JobID: "j", NodeID: "id-0", ClientStatus: "running", DesiredStatus: "run"}
 	old.Apply(Event{Topic: "Allocation", Index: 12, Payload: Payload{Allocation: &a}})
 	s.purgedAfter(old)
-	if s.knownTo != 12 {
-		t.Errorf("known up to %d, want 12", s.knownTo)
+	if s.at.known != 12 {
+		t.Errorf("known up to %d, want 12", s.at.known)
 	}
 }

@@ -166,13 +166,7 @@ type State struct {
 	earlier map[string]*Alloc
 	// ending holds gangs with members that have just ended.
 	ending map[JobKey]*ending
-	// The lists of nodes, allocations and jobs include all events up to these indexes.
-	nodesAt, allocsAt, jobsAt uint64
-	// heardAt is the index of the newest allocation event. The previous State had all allocations
-	// up to the index knownTo.
-	heardAt, knownTo uint64
-	// begun is the index of the last change to jobs before the placer subscribed to events.
-	begun uint64
+	at     indexes
 	changes
 	// sorted is the result of GPUNodes, or nil after a change. trimmed holds the nodes from which
 	// GPUs of other nodes were removed.
@@ -190,6 +184,17 @@ type State struct {
 	purgeLikely bool
 	warnings    []string
 	touched
+}
+
+// indexes are indexes of Nomad's state.
+type indexes struct {
+	// The lists of nodes, allocations and jobs include all events up to these indexes.
+	nodes, allocs, jobs uint64
+	// heard is the index of the newest allocation event. The previous State had all allocations up
+	// to the index known.
+	heard, known uint64
+	// begun is the index of the last change to jobs before the placer subscribed to events.
+	begun uint64
 }
 
 // noted holds allocations that are looked up often.

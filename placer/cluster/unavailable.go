@@ -141,7 +141,7 @@ func (s *State) noteVanishedIn(a *Alloc, kill time.Duration) {
 // [State.vanishedWith]).
 func (s *State) applyOld(a *Alloc, index uint64) {
 	switch {
-	case s.Allocs[a.ID] != nil, index <= s.knownTo:
+	case s.Allocs[a.ID] != nil, index <= s.at.known:
 	case a.Live():
 		s.earlier[a.ID] = a
 	default:
@@ -152,7 +152,7 @@ func (s *State) applyOld(a *Alloc, index uint64) {
 
 // Begun stores the jobs' index at the time when the placer subscribed to events. The index is
 // needed because Nomad's stream starts with older events from its buffer.
-func (s *State) Begun(since uint64) { s.begun = since }
+func (s *State) Begun(since uint64) { s.at.begun = since }
 
 // vanishedWith records a job that was purged after the placer had subscribed, and reports whether
 // the job had live allocations that Nomad no longer lists. If a job was purged earlier, the time of
@@ -214,7 +214,7 @@ func (s *State) NoteTaken(e Event, taken map[string]JobKey) {
 // purgedAfter copies the allocations that had vanished before a full read, and records the
 // allocations that the full read no longer shows.
 func (s *State) purgedAfter(old *State) {
-	s.knownTo, s.begun = max(old.allocsAt, old.heardAt), old.begun
+	s.at.known, s.at.begun = max(old.at.allocs, old.at.heard), old.at.begun
 	maps.Copy(s.purged, old.purged)
 	maps.Copy(s.kills, old.kills)
 	for k, job := range old.Jobs {
