@@ -72,7 +72,7 @@ func (d drawn) cluster(t *rapid.T) *Cluster {
 
 // sameCluster compares clusters in all counts.
 var sameCluster = cmp.Options{
-	cmp.AllowUnexported(Cluster{}, nodeState{}, groupState{}, gpuState{}, modelState{}, scores{}, topologyLevel{}, outliers{}),
+	cmp.AllowUnexported(Cluster{}, binCounts{}, nodeState{}, groupState{}, gpuState{}, modelState{}, scores{}, topologyLevel{}, outliers{}),
 	cmpopts.IgnoreFields(Cluster{}, "scratch", "scales"),
 }
 
