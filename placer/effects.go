@@ -141,8 +141,6 @@ func (p *Placer) askNomad(ctx context.Context, t *model.Tracked, e gang.Effect) 
 	case gang.ReadAllocs:
 		as, err := p.nomad.JobAllocs(ctx, t.Key)
 		return gang.AllocsRead{Allocs: as}, err
-	case gang.ReadSource:
-		return gang.SourceRead{Source: p.nomad.Source(ctx, t.Job)}, nil
 	case gang.ReadEvaluations:
 		if e.Limited && !p.mayQueryEvaluation(t, p.m.Time) {
 			return gang.NotNow{Of: e}, nil
@@ -228,10 +226,7 @@ func (p *core) noteFinished(t *model.Tracked) {
 
 // register registers a rewritten job for any purpose except a start. commit registers starts.
 func (p *Placer) register(ctx context.Context, t *model.Tracked, e gang.Register) (gang.Event, error) {
-	source := e.Source
-	if source == nil {
-		source = &gang.SourceRead{Source: p.nomad.Source(ctx, e.Job)}
-	}
+	source := p.nomad.Source(ctx, e.Job)
 	if e.Why != gang.ToUndo {
 		why := ""
 		if p.hasNews(t.Key) {
@@ -244,7 +239,10 @@ func (p *Placer) register(ctx context.Context, t *model.Tracked, e gang.Register
 			return nil, fmt.Errorf("registering job %q is postponed, because %s: %w", t.Key.ID, why, nomad.ErrConflict)
 		}
 	}
-	resp, err := p.registerOver(ctx, e.Job, source.Source, t.Job)
+	if err := p.allRun(ctx, t.Key, e.While); err != nil {
+		return nil, err
+	}
+	resp, err := p.registerOver(ctx, e.Job, source, t.Job)
 	if errors.Is(err, nomad.ErrConflict) {
 		_ = p.readAgain(ctx, t.Key) // if this fails, an event will bring the job
 	}
@@ -255,6 +253,22 @@ func (p *Placer) register(ctx context.Context, t *model.Tracked, e gang.Register
 		return nil, err
 	}
 	return p.registered(t, e.Job, resp.JobModifyIndex), nil
+}
+
+// allRun returns an error if one of the job's members (ids) no longer runs.
+func (p *core) allRun(ctx context.Context, k cluster.JobKey, ids []string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	as, err := p.nomad.JobAllocs(ctx, k)
+	runs := map[string]bool{}
+	for _, a := range as {
+		runs[a.ID] = a.Member()
+	}
+	if err == nil && slices.ContainsFunc(ids, func(id string) bool { return !runs[id] }) {
+		err = fmt.Errorf("members of job %q no longer run: %w", k.ID, nomad.ErrConflict)
+	}
+	return err
 }
 
 // addedGPUs returns the GPUs that only the new pins name.

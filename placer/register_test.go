@@ -250,8 +250,38 @@ func TestAdditionAfterNews(t *testing.T) {
 		if c.want == "" {
 			continue
 		}
-		if _, err := p.register(t.Context(), g, gang.Register{Why: gang.ToGrow, Job: c.to, Source: &gang.SourceRead{}}); !errors.Is(err, nomad.ErrConflict) || !p.again {
+		to := *c.to
+		to.Version = nil // of a job without a version, no source is read
+		if _, err := p.register(t.Context(), g, gang.Register{Why: gang.ToSize, Job: &to}); !errors.Is(err, nomad.ErrConflict) || !p.again {
 			t.Errorf("%s: registered: %v, again %v", name, err, p.again)
 		}
+	}
+}
+
+// A registration that must not rerun finished members fails if one of the members has ended.
+func TestRegisterWhileAllRun(t *testing.T) {
+	job := benchJob("j", 1)
+	job.Version = nil
+	for client, want := range map[string]error{"running": nil, "complete": nomad.ErrConflict} {
+		registered := false
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasSuffix(r.URL.Path, "/allocations") {
+				fmt.Fprintf(w, `[{"ID": "a", "JobID": "j", "JobVersion": 0, "ClientStatus": %q, "DesiredStatus": "run"}]`, client)
+				return
+			}
+			registered = true
+			http.Error(w, "no", http.StatusForbidden)
+		}))
+		p := newPlacer(t)
+		var err error
+		if p.nomad, err = nomad.NewClient(&api.Config{Address: server.URL}, ""); err != nil {
+			t.Fatal(err)
+		}
+		g := &model.Tracked{Lifecycle: gang.Of(gang.Observed{Key: cluster.KeyOf(job), Job: job})}
+		_, err = p.register(t.Context(), g, gang.Register{Why: gang.ToSize, Job: job, While: []string{"a"}})
+		if errors.Is(err, nomad.ErrConflict) != (want != nil) || registered != (want == nil) {
+			t.Errorf("%s: registered %v: %v", client, registered, err)
+		}
+		server.Close()
 	}
 }

@@ -105,9 +105,6 @@ type (
 	EvaluationsRead struct{ Evaluations []*api.Evaluation }
 	AllocsRead      struct{ Allocs []*cluster.Alloc }
 	DeploymentRead  struct{ Active bool }
-	// SourceRead answers [ReadSource]. Source is nil if Nomad has no source or did not answer in
-	// time.
-	SourceRead struct{ Source *api.JobSubmission }
 	// Registered answers [Register] and [Commit] with the job that Nomad now has.
 	Registered struct{ Observed }
 	// Done answers an effect of any other kind, after the placer has carried out the effect.
@@ -130,7 +127,6 @@ func (VersionsRead) event() Kind    { return OnAnswer }
 func (EvaluationsRead) event() Kind { return OnAnswer }
 func (AllocsRead) event() Kind      { return OnAnswer }
 func (DeploymentRead) event() Kind  { return OnAnswer }
-func (SourceRead) event() Kind      { return OnAnswer }
 func (Registered) event() Kind      { return OnAnswer }
 func (Done) event() Kind            { return OnAnswer }
 func (NotNow) event() Kind          { return OnAnswer }
@@ -144,21 +140,19 @@ type (
 	ReadRecord   struct{}
 	ReadVersions struct{}
 	ReadAllocs   struct{}
-	// ReadSource reads the jobspec that the author wrote. Nomad stores the text of the jobspec with
-	// the job.
-	ReadSource struct{}
 	// ReadEvaluations reads the job's evaluations. If Limited is true, a rate limit applies, and
 	// the placer can postpone the read.
 	ReadEvaluations struct{ Limited bool }
 	// ReadDeployment reads whether a deployment of the job is active.
 	ReadDeployment struct{}
 	// Register registers the job with check-and-set: the registration fails if the job's index is
-	// not the observed index. Source is the job's source. If Source is nil, the placer reads the
-	// source when it registers the job.
+	// not the observed index. The registration also fails if one of the members in While no longer
+	// runs.
 	Register struct {
-		Why    Purpose
-		Job    *api.Job
-		Source *SourceRead
+		Why   Purpose
+		Job   *api.Job
+		While []string // ids of allocations
+		size  *Resize  // the decision that ToSize carries out
 	}
 	// Commit registers the job with the pins of a [Start]. If DryRun is true, the placer first asks
 	// Nomad in a dry run whether Nomad would place the job.
@@ -246,7 +240,6 @@ type (
 func (ReadRecord) awaits() bool      { return true }
 func (ReadVersions) awaits() bool    { return true }
 func (ReadAllocs) awaits() bool      { return true }
-func (ReadSource) awaits() bool      { return true }
 func (ReadEvaluations) awaits() bool { return true }
 func (ReadDeployment) awaits() bool  { return true }
 func (Register) awaits() bool        { return true }
@@ -285,8 +278,7 @@ const (
 	ToAsk     Purpose = "ask"     // gate the job, as its author would to request more members
 	ToRestore Purpose = "restore" // give the job its former pins
 	ToResize  Purpose = "resize"  // place the gang again with its new size
-	ToGrow    Purpose = "grow"    // add members to an elastic gang
-	ToShrink  Purpose = "shrink"  // remove members from an elastic gang
+	ToSize    Purpose = "size"    // change the number of members of an elastic gang
 	ToUndo    Purpose = "undo"    // undo a lost update: stop, purge or restore
 	ToFinish  Purpose = "finish"  // stop a job that has finished
 	ToRelease Purpose = "release" // take the pins off, so that Nomad alone manages the job

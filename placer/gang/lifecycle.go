@@ -109,9 +109,6 @@ type Lifecycle struct {
 
 	stop *stopping
 
-	// sizing is the resize that is not finished yet, or nil if there is none.
-	sizing *sizing
-
 	// read holds the answers to this reconcile's effects. pending is the effect that waits for an
 	// answer.
 	read    readings
@@ -370,10 +367,6 @@ func (g *Lifecycle) Detach() {
 	if g.stop != nil {
 		s := *g.stop
 		g.stop = &s
-	}
-	if g.sizing != nil {
-		s := *g.sizing
-		g.sizing = &s
 	}
 	g.Reserved, g.read = slices.Clone(g.Reserved), readings{}
 }

@@ -327,8 +327,6 @@ func (w *randomWorld) answer(of Effect) Event {
 			a.Version = &version
 		}
 		return AllocsRead{as}
-	case ReadSource:
-		return SourceRead{}
 	case Register:
 		return w.registered(of.Job)
 	case Commit:

@@ -149,10 +149,6 @@ func (g *Lifecycle) answer(e Event, of Effect, w World) []Effect {
 	if !failed && g.stumbled != "" && g.stumbled == fmt.Sprintf("%T", of) {
 		g.trouble, g.stumbled = nil, "" // the effect succeeded this time
 	}
-	_, registered := e.(Registered)
-	if g.sizing != nil && !registered {
-		return g.goOnResizing(e)
-	}
 	switch a := e.(type) {
 	case RecordRead:
 		g.read.hasRecord, g.read.record = true, a.Record
@@ -209,7 +205,7 @@ func (g *Lifecycle) registered(o Observed, of Effect, w World) []Effect {
 	if !ok {
 		return nil
 	}
-	members := g.Members
+	had := g.Observed
 	g.verifyLater(o.Job)
 	g.lineage = g.lineage.rewrote(g.Job, o.Job)
 	if r.Why == ToUndo {
@@ -226,14 +222,14 @@ func (g *Lifecycle) registered(o Observed, of Effect, w World) []Effect {
 		g.overwrote, g.edited = false, g.Queued // the job is the author's version again
 	case ToResize:
 		return g.resized(w)
-	case ToGrow, ToShrink:
-		return append(g.resizeDone(r.Why, w), g.lookAgain())
+	case ToSize:
+		return g.resizeDone(had.Want, *r.size, w)
 	case ToGoOn:
 		if g.Observed.Ours() {
 			return []Effect{g.lookAgain()}
 		}
 	case ToStop:
-		g.Members = members
+		g.Members = had.Members
 		return append(g.closed(w), g.proceed(w)...)
 	}
 	return nil
@@ -253,8 +249,9 @@ func (g *Lifecycle) failed(f Failure, w World) []Effect {
 	if s != nil && !s.gated && s.why != Requeued {
 		return append(out, g.log(Warn, "could not stop a gang", "reason", s.why, "error", f.Err))
 	}
-	if f.Conflict {
-		return append(out, g.log(Debug, "the job changed in the meantime; trying again", "state", g.State(w)))
+	resize, _ := f.Of.(Register)
+	if f.Conflict || resize.Why == ToSize {
+		return append(out, g.log(Debug, "could not change the job; trying again", "state", g.State(w), "error", f.Err))
 	}
 	out = append(out, g.log(Warn, "could not act on a job", "state", g.State(w), "error", f.Err))
 	g.fail(w.Now(), reasonOf(f.Err))

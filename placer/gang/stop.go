@@ -181,12 +181,13 @@ func (g *Lifecycle) holdTarget(w World) []Effect {
 	return []Effect{Keep{*g.stop.target}}
 }
 
-func (g *Observed) stopMembers() Effect {
-	var ids []string
+func (g *Observed) stopMembers() Effect { return StopMembers{g.memberIDs()} }
+
+func (g *Observed) memberIDs() (ids []string) {
 	for _, a := range g.Members {
 		ids = append(ids, a.ID)
 	}
-	return StopMembers{ids}
+	return ids
 }
 
 // recordStopRequest records that the placer has told some or all members to stop. Nomad stops these
@@ -197,17 +198,20 @@ func (g *Lifecycle) recordStopRequest() {
 	}
 }
 
-// cancelStop handles a failed step of stopping the gang. If the gate is not registered yet, the
+// cancelStop handles a failed step of stopping or resizing the gang. If the gate is not registered yet, the
 // gang keeps running: its former record is restored, and the queue learns that the gang is not
 // stopped.
 func (g *Lifecycle) cancelStop(f Failure) (out []Effect) {
 	_, unwritten := f.Of.(WriteRecord)
+	gate, _ := f.Of.(Register)
+	if gate.Why == ToSize {
+		return []Effect{QueueKept{}}
+	}
 	s := g.stop
 	if s == nil || s.gated {
 		return nil
 	}
 	g.stop, g.Reserved = nil, nil
-	gate, _ := f.Of.(Register)
 	switch {
 	case gate.Why == ToStop && f.Unknown:
 		// Nomad may still register the gate. The written record is right whether or not Nomad
@@ -230,17 +234,12 @@ func (g *Lifecycle) cancelStop(f Failure) (out []Effect) {
 func (g *Lifecycle) stopOrGoOn(World) ([]Effect, bool) {
 	whole := g.Have >= g.Want || *g.Job.Type == api.JobTypeService
 	if g.stop == nil && whole && (g.Record == nil || g.Record.GivenUp.IsZero()) {
-		switch {
-		case g.MayHaveOverwritten():
-			return nothing()
-		case !g.read.hasAllocs:
-			return await(ReadAllocs{})
-		case !g.allRun(g.read.allocs):
+		if g.MayHaveOverwritten() {
 			return nothing()
 		}
 		// A placer crashed after it had gated the job and before it had told the members to stop.
 		// The members still run, so open the gate again.
-		return []Effect{g.log(Info, "an agent crashed before it stopped the members: the gang keeps running"), Register{Why: ToGoOn, Job: rewrite.Open(g.Job)}}, false
+		return []Effect{g.log(Info, "an agent crashed before it stopped the members: the gang keeps running"), Register{Why: ToGoOn, Job: rewrite.Open(g.Job), While: g.memberIDs()}}, false
 	}
 	return await(g.stopMembers())
 }

@@ -272,8 +272,6 @@ func (s *story) answer(t *testing.T, d *datadriven.TestData) Event {
 		job = RegisteredJob(job, s.g.Job, s.index, s.w.now)
 		s.w.state.PutJob(job)
 		return Registered{Observe(s.w.state, job)}
-	case "source":
-		return SourceRead{}
 	case "done":
 		return Done{pending}
 	case "not-now":
