@@ -4,6 +4,7 @@
 package deviceplugin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -76,7 +77,7 @@ func (p *Plugin) joinMPS(res *device.ContainerReservation, chosen []gpu.Device, 
 				strings.Join(ids(chosen), ", "))
 		}
 		pipe = b.PipeDirectory
-		threads = max(threads, min(100, b.threads()*parts[d.ID]))
+		threads = max(threads, min(100, cmp.Or(b.Threads, 100/b.Replicas)*parts[d.ID]))
 		if d.MemoryMiB != nil {
 			memory = append(memory, fmt.Sprintf("%d=%dM", i, *d.MemoryMiB/int64(f.Replicas)*int64(parts[d.ID])))
 		}

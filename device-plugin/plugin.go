@@ -370,7 +370,7 @@ func (p *Plugin) judge() {
 	p.view.verdicts = verdicts
 	p.rate()
 	if p.health.changed { // try again until the faults are stored
-		err := p.store.save(p.health)
+		err := p.store.Write(storeFile, p.health.kept())
 		p.stored("the plugin cannot store faults, so it forgets them when it restarts", err)
 		p.health.changed = err != nil
 	}

@@ -4,7 +4,6 @@
 package deviceplugin
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -73,9 +72,6 @@ func (b SharingConfig) check(at func(key, format string, args ...any) error) err
 	}
 	return nil
 }
-
-// threads returns a part's share of the multiprocessors, in percent.
-func (b SharingConfig) threads() int { return cmp.Or(b.Threads, 100/b.Replicas) }
 
 // form tells how a GPU is published: in parts, or whole (the zero value).
 type form struct {

@@ -48,8 +48,6 @@ func (s *store) load() (stored, error) {
 	return st, nil
 }
 
-func (s *store) save(h *health) error { return s.Write(storeFile, h.kept()) }
-
 // saveInventory stores the list of GPUs, without their condition, if it has changed.
 func (s *store) saveInventory(inv gpu.Inventory) error {
 	if s.Dir == "" {

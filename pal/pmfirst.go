@@ -226,7 +226,7 @@ func members(slots []binSlots) (n int) {
 func (s *search) selectSlots(all []binSlots, last, lastScore, need int) []binSlots {
 	kept := all[:0]
 	for _, e := range all {
-		score := abs(int(e.inBin) - s.n)
+		score := max(int(e.inBin)-s.n, s.n-int(e.inBin))
 		switch {
 		case int(e.v) < last, int(e.v) == last && score < lastScore:
 		case int(e.v) == last && score == lastScore && need > 0:
@@ -364,5 +364,3 @@ func (s *search) byBin(group int32) []int {
 	s.c.scratch.byBin = gpus
 	return gpus
 }
-
-func abs(i int) int { return max(i, -i) }

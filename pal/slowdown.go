@@ -29,7 +29,7 @@ func (s *search) predict(members []Member) Placement {
 	for _, m := range members {
 		p.Amount += s.c.Amount(m.GPUs...)
 		for _, u := range m.GPUs {
-			p.PMScore = max(p.PMScore, rawScore(s.c.gpus[u].GPU, s.k))
+			p.PMScore = max(p.PMScore, cmp.Or(s.c.gpus[u].Scores[s.k], 1))
 		}
 	}
 	p.Penalty, p.Speed, p.Model = s.c.locality[p.Tier][s.k], s.speed(members), s.modelOf(members)
@@ -46,9 +46,4 @@ func (s *search) reach(members []Member) (t Tier) {
 		t = max(t, s.tier(members[i:i+1]))
 	}
 	return t
-}
-
-// rawScore returns the GPU's PM score; an unmeasured GPU counts as the median.
-func rawScore(u *GPU, class int) PMScore {
-	return cmp.Or(u.Scores[class], 1)
 }

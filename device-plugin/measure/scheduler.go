@@ -391,7 +391,7 @@ func (s *Scheduler) tell() {
 
 // save stores the records. Callers hold mu.
 func (s *Scheduler) save() {
-	if err := saveRecords(s.cfg.StateDir, s.records); err != nil {
+	if err := s.cfg.StateDir.Write(recordsFile, recordsForm{recordsFormat, s.records}); err != nil {
 		s.log.Warn("cannot store the measurements, so they are lost when the plugin restarts", "error", err)
 	}
 }

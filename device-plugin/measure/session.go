@@ -234,7 +234,7 @@ func (s *session) measure(ctx context.Context) error {
 		left += weights[c]
 	}
 	for _, c := range s.plan.Classes {
-		share := time.Duration(float64(s.remaining()) * weights[c] / left)
+		share := time.Duration(float64(s.plan.Limit-time.Since(s.begun)) * weights[c] / left)
 		left -= weights[c]
 		if err := s.class(ctx, c, share); err != nil {
 			return fmt.Errorf("class %s: %w", c, err)
@@ -242,8 +242,6 @@ func (s *session) measure(ctx context.Context) error {
 	}
 	return nil
 }
-
-func (s *session) remaining() time.Duration { return s.plan.Limit - time.Since(s.begun) }
 
 // key returns the comparability key: kernels and their work, power limit, ECC and driver
 // branch. An unknown part is "?".

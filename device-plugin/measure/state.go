@@ -50,10 +50,6 @@ func Troubles(d statedir.Dir) (map[string]string, error) {
 	return out, err
 }
 
-func saveRecords(d statedir.Dir, records map[string]record) error {
-	return d.Write(recordsFile, recordsForm{recordsFormat, records})
-}
-
 // Accounts returns, by id, what to publish about measuring each GPU of the latest scan.
 func (s *Scheduler) Accounts() map[string]attr.Account {
 	s.mu.Lock()

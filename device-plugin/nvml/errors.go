@@ -25,7 +25,7 @@ func (b *Backend) unavailable(ret nvml.Return) error {
 		u.What = "the NVIDIA driver is not loaded (modprobe nvidia)"
 	case nvml.ERROR_LIB_RM_VERSION_MISMATCH:
 		u.What = "NVML library and loaded driver are of different versions: reload the driver or reboot"
-		u.Restart = b.replaced()
+		u.Restart = onDisk(b.path) != b.file
 	case nvml.ERROR_NO_PERMISSION:
 		u.What = "no permission to use the NVIDIA driver (run Nomad's client as root)"
 	default:

@@ -135,7 +135,7 @@ func (b *Backend) connect() error {
 	}
 	b.up, b.loaded = true, cmp.Or(load, b.driverLoad()) // initializing may have loaded the module
 	b.inits++
-	b.symbols = newSymbols(b.lookup)
+	b.symbols = &symbols{lookup: b.lookup, known: map[string]bool{}}
 	driver, _ := value(&reader{sym: b.symbols}, "nvmlSystemGetDriverVersion", b.lib.SystemGetDriverVersion)
 	b.overruns = overruns(driver)
 	b.mu.Lock()
@@ -239,9 +239,6 @@ func besides(maps, library string) string {
 	return ""
 }
 
-// replaced reports whether a new process would load another library than this process.
-func (b *Backend) replaced() bool { return onDisk(b.path) != b.file }
-
 // outdated reports whether the library's file was replaced, unless the new file is of the loaded
 // driver's version.
 func (b *Backend) outdated() bool {
@@ -279,10 +276,6 @@ type symbols struct {
 	lookup func(string) error
 	mu     sync.Mutex
 	known  map[string]bool
-}
-
-func newSymbols(lookup func(string) error) *symbols {
-	return &symbols{lookup: lookup, known: map[string]bool{}}
 }
 
 // has reports whether the library has one of the names, which are versions of one function.

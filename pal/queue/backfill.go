@@ -35,7 +35,7 @@ func (p *pass) backfill(e *entry) (f pal.Found, ok bool) {
 	p.besides(p.reserve.placement.GPUs(), func() {
 		was := f
 		if f, ok = p.find(e); !ok {
-			p.slack, p.delayed = e.does(slack, was), true
+			p.slack, p.delayed = atMostLongest(float64(slack)/e.cost(was.Placement)), true
 		}
 	})
 	return f, ok

@@ -45,12 +45,6 @@ func later(at, d time.Duration) time.Duration {
 // members.
 func (e *entry) cost(pl pal.Placement) float64 { return pl.Cost() * e.slower() }
 
-// does returns how much work the gang does on the placement in the time d. Work is measured as time
-// at cost 1.
-func (e *entry) does(d time.Duration, f pal.Found) time.Duration {
-	return atMostLongest(float64(d) / e.cost(f.Placement))
-}
-
 // takes returns the time that the gang needs on the placement for this work. Work is measured as
 // time at cost 1.
 func (e *entry) takes(work time.Duration, f pal.Found) time.Duration {

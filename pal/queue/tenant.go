@@ -412,9 +412,6 @@ func (e *entry) gpuBound(gpus float64, never bool) *brokenLimit {
 	return nil
 }
 
-// byTenant reports whether the order of the queue depends on the gangs' tenants.
-func (ts *tenancy) byTenant() bool { return ts.opt.FairShare || ts.tree.quotas }
-
 // inTurns returns a function that returns the waiting gangs one after the other, in the order in which
 // the Queue tries them, and nil at the end. It leaves out gangs for which `try` returns false when it
 // is their turn. Within a tenant, the order of the queue decides. Among tenants, compare decides again
@@ -424,7 +421,7 @@ func (q *Queue) inTurns(try func(*entry) bool) (next func() *entry) {
 	at := map[*tenant]int{}
 	for _, e := range q.line {
 		t := e.of.tenant
-		if !q.byTenant() {
+		if !q.opt.FairShare && !q.tree.quotas {
 			t = nil
 		}
 		if _, ok := at[t]; !ok {

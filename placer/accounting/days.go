@@ -93,7 +93,7 @@ func (a Alloc) addTo(days map[dayKey]sums, since, until time.Time) {
 	byDay(later(a.From, since), until, func(day int64, from, to time.Time) {
 		var s sums
 		s[gpuTime] = a.gpuTime(from, to)
-		if a.failed() {
+		if a.Status == "failed" || a.Status == "lost" {
 			s[failedTime] = s[gpuTime]
 		}
 		if a.Vain.After(from) {

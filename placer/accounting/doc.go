@@ -53,8 +53,6 @@ type Alloc struct {
 	Predicted, Packed float64
 }
 
-func (a Alloc) failed() bool { return a.Status == "failed" || a.Status == "lost" }
-
 // Idle is a period in which GPUs of an allocation computed nothing.
 type Idle struct {
 	Alloc    string

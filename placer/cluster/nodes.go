@@ -83,8 +83,6 @@ func (s *State) GPUNodes() []*api.Node {
 	return nodes
 }
 
-func hasGPUs(r *api.NodeResources) bool { return r != nil && slices.ContainsFunc(r.Devices, isGPU) }
-
 func isGPU(d *api.NodeDeviceResource) bool {
 	return d != nil && attr.IsGPU(d.Vendor, d.Type)
 }

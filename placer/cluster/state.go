@@ -408,7 +408,7 @@ func (s *State) PutAlloc(a *Alloc) {
 func (s *State) PutNode(n *api.Node) bool {
 	id, index := n.ID, n.ModifyIndex
 	old := s.Nodes[id]
-	if old == nil && !hasGPUs(n.NodeResources) {
+	if old == nil && (n.NodeResources == nil || !slices.ContainsFunc(n.NodeResources.Devices, isGPU)) {
 		s.notePlain(n)
 		return false
 	}

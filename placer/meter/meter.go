@@ -105,7 +105,7 @@ func New(version, revision string, gauges []Gauge) *Meter {
 	m.begin()
 	m.public.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for _, g := range gauges {
-		m.public.MustRegister(reader{g, describe(g)})
+		m.public.MustRegister(reader{g, prometheus.NewDesc(prefix+g.Name, g.Help, g.labels(), nil)})
 		note(g.kind(), g.Name, g.Help, g.labels(), false)
 	}
 	return m
@@ -149,10 +149,6 @@ func (g Gauge) labels() []string {
 		return nil
 	}
 	return strings.Split(g.Label, ",")
-}
-
-func describe(g Gauge) *prometheus.Desc {
-	return prometheus.NewDesc(prefix+g.Name, g.Help, g.labels(), nil)
 }
 
 // Describe implements [prometheus.Collector].

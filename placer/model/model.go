@@ -188,12 +188,9 @@ func eachHolder(m *Model, f func(cluster.JobKey, queue.Payer, float64)) {
 		} else if job := m.State.Jobs[k]; job != nil {
 			by.User = rewrite.UserOf(job)
 		}
-		f(k, by, m.amount(k))
+		f(k, by, m.View.Cluster.Amount(m.View.Holds(k)...))
 	}
 }
-
-// amount returns how many GPUs a job holds. A part of a shared GPU counts as its share of the GPU.
-func (m *Model) amount(k cluster.JobKey) float64 { return m.View.Cluster.Amount(m.View.Holds(k)...) }
 
 // Sorted returns the jobs in the order of their keys. Callers must not change the list. Sorted
 // keeps the list from cycle to cycle, so that it need not sort thousands of jobs each time. The

@@ -98,7 +98,7 @@ func (v *View) Request(job *api.Job) (Request, error) {
 		r.Hints.Preempt, r.PreemptFrom = ask(r.Key.Namespace, class)
 	}
 	r.Mode = modeOf(job, r.Hints)
-	r.Gang = pal.Gang{ID: r.Key.String(), Class: class, MaxTier: r.Hints.Locality, Replicas: replicas(job, r.Hints), Sharing: sharing(job, r.Hints)}
+	r.Gang = pal.Gang{ID: r.Key.String(), Class: class, MaxTier: r.Hints.Locality, Replicas: *job.Type == api.JobTypeService && r.Hints.Independent(job), Sharing: sharing(job, r.Hints)}
 	r.Elastic = elasticOf(job)
 	author := rewrite.Author(job)
 	var asks []eligibility
@@ -213,18 +213,13 @@ func Gate(job *api.Job) *api.Job {
 
 // NeverGated returns why the job never gets a gate, or nil if it can get one.
 func NeverGated(job *api.Job) error {
-	if onEveryNode(job) {
+	if *job.Type == api.JobTypeSystem || *job.Type == api.JobTypeSysbatch {
 		return fmt.Errorf("a %s job runs on every node, so nomad-pal has nothing to choose", *job.Type)
 	}
 	if !rewrite.AsksGPUs(job) {
 		return fmt.Errorf(`%s; no task has a device block "gpu", "nvidia/gpu" or "nvidia/gpu/<model>"`, NoGPUs(job))
 	}
 	return nil
-}
-
-// onEveryNode reports whether a job of this type runs on every node that is eligible for it.
-func onEveryNode(job *api.Job) bool {
-	return *job.Type == api.JobTypeSystem || *job.Type == api.JobTypeSysbatch
 }
 
 // Servable returns why no placer could serve the job on any cluster, or nil if one could.
@@ -289,12 +284,6 @@ func modeOf(job *api.Job, h rewrite.Hints) rewrite.Mode {
 		return rewrite.ModeClass
 	}
 	return rewrite.ModeGPU
-}
-
-// replicas reports whether the job's members are the replicas of a service, which the placer
-// spreads over nodes.
-func replicas(job *api.Job, h rewrite.Hints) bool {
-	return *job.Type == api.JobTypeService && h.Independent(job)
 }
 
 // sharing describes the jobs with which the job shares GPUs; nil if the job requests whole GPUs.

@@ -160,14 +160,17 @@ func noHints(g *api.TaskGroup) error {
 
 // hints maps each hint's key to the function that reads its value.
 var hints = map[string]func(h *Hints, value string) error{
-	"pal_class":          (*Hints).setClass,
-	"pal_pin":            func(h *Hints, v string) (err error) { h.Pin, err = ParseMode(v); return },
-	"pal_locality":       func(h *Hints, v string) (err error) { h.Locality, err = pal.ParseTier(v); return },
-	"pal_duration":       func(h *Hints, v string) (err error) { h.Duration, err = parseSpan(v); return },
-	"pal_preempt":        func(h *Hints, v string) (err error) { h.Preempt, err = parseBool(v); h.PreemptSaid = true; return },
-	"pal_migrate":        func(h *Hints, v string) (err error) { h.Migrate, err = parseBool(v); return },
-	"pal_checkpoint":     func(h *Hints, v string) (err error) { h.Checkpoint, err = parseSpan(v); return },
-	"pal_on_failure":     func(h *Hints, v string) (err error) { h.OnFailure, err = parseFailureAction(v); return },
+	"pal_class":      (*Hints).setClass,
+	"pal_pin":        func(h *Hints, v string) (err error) { h.Pin, err = ParseMode(v); return },
+	"pal_locality":   func(h *Hints, v string) (err error) { h.Locality, err = pal.ParseTier(v); return },
+	"pal_duration":   func(h *Hints, v string) (err error) { h.Duration, err = parseSpan(v); return },
+	"pal_preempt":    func(h *Hints, v string) (err error) { h.Preempt, err = parseBool(v); h.PreemptSaid = true; return },
+	"pal_migrate":    func(h *Hints, v string) (err error) { h.Migrate, err = parseBool(v); return },
+	"pal_checkpoint": func(h *Hints, v string) (err error) { h.Checkpoint, err = parseSpan(v); return },
+	"pal_on_failure": func(h *Hints, v string) (err error) {
+		h.OnFailure, err = pal.ParseName("action", v, ReplaceGang, ReplaceMember, ReplaceNothing)
+		return
+	},
 	"pal_after":          func(h *Hints, v string) (err error) { h.After, err = parsePredecessors(v); return },
 	"pal_begin":          func(h *Hints, v string) (err error) { h.Begin, err = parseMoment(v); return },
 	"pal_array_parallel": func(h *Hints, v string) (err error) { h.Parallel, err = parseCount(v); return },
@@ -295,10 +298,6 @@ func parseBool(s string) (bool, error) {
 		return false, fmt.Errorf("not true or false")
 	}
 	return b, nil
-}
-
-func parseFailureAction(s string) (FailureAction, error) {
-	return pal.ParseName("action", s, ReplaceGang, ReplaceMember, ReplaceNothing)
 }
 
 // parseNeighbours parses the kinds of jobs with which a job shares GPUs. The value is a list of

@@ -199,7 +199,8 @@ func pinGroup(g *api.TaskGroup, p Pins, gp GroupPins) {
 	nodes := gp.Nodes
 	if gp.Spread {
 		nodes = slices.Concat([]string{markSpread}, nodes)
-		g.Spreads = append(slices.Clone(g.Spreads), overNodes())
+		// Nomad scores even spreads without their weight, so the lowest leaves the author's own nearly their full one.
+		g.Spreads = append(slices.Clone(g.Spreads), &api.Spread{Attribute: nodeTarget, Weight: new(int8(1))})
 	}
 	if p.Mode == ModePrefer {
 		g.Affinities = append(slices.Clone(g.Affinities), prefer(markedList(mark, nodes)), everywhere(gp.Spread))
@@ -250,7 +251,7 @@ func constraint(l, r string) *api.Constraint {
 // would get 1 and another node no such partial score, so its mean would have fewer parts. Then Nomad
 // would often prefer a chosen node that already runs a replica to an empty node.
 //
-// Replicas are spread: with [overNodes], a node without a replica gets 1, and others get -1. With 1
+// Replicas are spread: with an even spread, a node without a replica gets 1, and others get -1. With 1
 // for chosen nodes and 1/2 for others, Nomad prefers empty chosen nodes to other empty nodes, and
 // these to nodes with replicas. This is so even if Nomad counts a node with a replica as empty. It
 // does so in the first evaluation after the node was lost and came back (seen on 1.11.3).
@@ -270,17 +271,7 @@ func everywhere(spread bool) *api.Affinity {
 	return &api.Affinity{LTarget: Mark, RTarget: Mark, Operand: "=", Weight: &weight}
 }
 
-// isEverywhere reports whether an affinity is that of [everywhere].
-func isEverywhere(a *api.Affinity) bool { return a.LTarget == Mark && a.RTarget == Mark }
-
-// overNodes returns a spread block that spreads members evenly over nodes. Nomad scores even
-// spreads without their weight, so the lowest weight leaves the author's own spread blocks, if any,
-// nearly their full weight.
-func overNodes() *api.Spread {
-	return &api.Spread{Attribute: nodeTarget, Weight: new(int8(1))}
-}
-
-// isOverNodes reports whether a spread block equals the block of [overNodes].
+// isOverNodes reports whether a spread block is the one that [Pin] adds.
 func isOverNodes(s *api.Spread) bool {
 	return s.Attribute == nodeTarget && s.Weight != nil && *s.Weight == 1 && len(s.SpreadTarget) == 0
 }

@@ -207,7 +207,7 @@ func unpinGroup(g *api.TaskGroup) {
 	if mode == ModePrefer {
 		g.Affinities = without(g.Affinities, func(a *api.Affinity) bool {
 			_, _, ok := splitMarked(a.LTarget, a.Operand, a.RTarget, nodeTarget)
-			return ok || isEverywhere(a)
+			return ok || a.LTarget == Mark && a.RTarget == Mark
 		})
 		return
 	}

@@ -62,8 +62,6 @@ func columns(rows []string) string {
 	return out.String()
 }
 
-func withUnit(text, unit string) string { return strings.TrimSuffix(text+" "+unit, " ") }
-
 // commands returns the subcommands by name.
 func commands(ui cli.Ui) map[string]cli.CommandFactory {
 	all := map[string]*command{

@@ -213,5 +213,5 @@ func attributeText(a *structs.Attribute) string {
 	case a.Bool != nil:
 		text = fmt.Sprint(*a.Bool)
 	}
-	return withUnit(text, a.Unit)
+	return strings.TrimSuffix(text+" "+a.Unit, " ")
 }

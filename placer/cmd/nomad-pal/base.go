@@ -189,9 +189,7 @@ func (b *base) client() (*nomad.Client, error) {
 
 // raw and rawErr return writers for the output of tasks. Unlike all other writers, raw and rawErr
 // escape nothing.
-func (b *base) raw() io.Writer    { return unquoted(b.io.out) }
-func (b *base) rawErr() io.Writer { return unquoted(b.io.err) }
-
+func (b *base) raw() io.Writer { return unquoted(b.io.out) }
 func unquoted(w io.Writer) io.Writer {
 	if q, ok := w.(*quoting); ok {
 		return q.w

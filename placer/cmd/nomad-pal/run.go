@@ -352,12 +352,6 @@ func standing(b *base, a *answers, k cluster.JobKey) (e *palapi.Explanation, err
 	}
 }
 
-// lookAgain returns the delay until the next poll, given how long the previous poll took. Frequent
-// polls load the servers of a large cluster, but users want to see changes soon.
-func lookAgain(took time.Duration) time.Duration {
-	return min(max(500*time.Millisecond, 10*took), 5*time.Second)
-}
-
 // awaitStart follows the job until all members run, the job ends, or the job cannot start without a
 // change. awaitStart prints each change of the job's state. idle reports whether no placer is
 // active.
@@ -400,6 +394,7 @@ func (b *base) awaitStart(a *answers, k cluster.JobKey) (e *palapi.Explanation, 
 		if sure {
 			continue // ask again without a pause, because Nomad may have processed an update since the previous poll
 		}
-		pause(b.ctx, lookAgain(time.Since(began)))
+		// Frequent polls load the servers of a large cluster, but people want to see changes soon.
+		pause(b.ctx, min(max(500*time.Millisecond, 10*time.Since(began)), 5*time.Second))
 	}
 }

@@ -189,7 +189,7 @@ func session(b *base, alloc *api.Allocation, command []string) (int, error) {
 	command = append([]string{"/bin/sh", "-c", commandScript, "sh", cmp.Or(os.Getenv("TERM"), "dumb")}, command...)
 	in, out := terminalOf(b.io.in), terminalOf(b.raw())
 	if in == nil || out == nil {
-		return client.Allocations().Exec(ctx, alloc, "shell", false, command, b.io.in, b.raw(), b.rawErr(), nil, query)
+		return client.Allocations().Exec(ctx, alloc, "shell", false, command, b.io.in, b.raw(), unquoted(b.io.err), nil, query)
 	}
 	was, err := term.MakeRaw(int(in.Fd()))
 	if err != nil {

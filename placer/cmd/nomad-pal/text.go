@@ -82,12 +82,6 @@ type painted struct {
 
 func (p painted) String() string { return p.text }
 
-// colored reports whether to use colours. A terminal gets colours unless NO_COLOR
-// is set, or TERM is "dumb".
-func (b *base) colored() bool {
-	return b.io.terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
-}
-
 // paint quotes a text, and marks it with the runes of styles.
 func paint(s style, text string) string {
 	return string(rune(s)) + quoted(text, "") + string(rune(plain))
@@ -173,7 +167,7 @@ func (b *base) head(text string) {
 // write prints quoted text, and replaces its styles with escape sequences.
 func (b *base) write(text string) {
 	if q, ok := b.io.out.(*quoting); ok {
-		q.styled, q.colored = true, b.colored()
+		q.styled, q.colored = true, b.io.terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 		defer func() { q.styled = false }()
 	} else {
 		text = escaped(text, false)
