@@ -206,7 +206,6 @@ var examples = []struct {
 		Reason{Kind: FewerFit, Key: "count", Room: 3, Members: 5, Try: "count=3"}.And(Reason{Kind: EditCount}),
 		{Kind: AskLess, Limit: 4}, {Kind: AwaitTenant}, {Kind: AwaitPart},
 		{Kind: AskLess, Limit: 4, User: "ada"}, {Kind: AwaitTenant, User: "ada"},
-		{Kind: CouldRun, Cause: "with 4 instead of 8 GPUs for each member", Try: "gpus=4"},
 		{Kind: ChangeJob}, {Kind: FixVersion},
 	}},
 	{"plan: train", []Reason{

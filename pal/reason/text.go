@@ -150,7 +150,6 @@ const (
 	AskLess     Kind = "ask-less"           // request no more GPUs than the tenant or user may hold
 	AwaitPart   Kind = "await-part"         // wait until a part with better neighbours comes free
 	AwaitTenant Kind = "await-tenant"       // wait until other jobs of the tenant have ended
-	CouldRun    Kind = "could-run"          // the job could run if it were changed
 	ChangeJob   Kind = "change-job"         // change the job, or give a node what it lacks
 	FixVersion  Kind = "fix-version"
 
@@ -493,7 +492,6 @@ var ofRemedies = map[Kind]writer{
 	},
 	AwaitPart:   say("the job waits for a part with better neighbours; once it is overdue, it takes any; pal_class = D suits jobs that mostly leave the GPU idle"),
 	AwaitTenant: await,
-	CouldRun:    func(r Reason) string { return fmt.Sprintf("the job could run %s (%s)", r.Cause, r.Try) },
 	ChangeJob:   say("change the job, or give a node what the job needs; nomad-pal tries again when a node changes, or after a few minutes"),
 	FixVersion:  say("fix the job and run it again; until then the old version keeps running, but does not restart if it loses members"),
 }

@@ -200,10 +200,6 @@ type Allocation struct {
 	Version *uint64 `json:"version,omitempty"`
 }
 
-// MeasuredNow names the alternative that consists of the gang's own GPUs with their current
-// measurements.
-const MeasuredNow = "here, measured now"
-
 // RedactedFor returns the explanation as a user may see it. RedactedFor replaces the names of jobs
 // in namespaces that the user may not see.
 func (e Explanation) RedactedFor(sees Sees) *Explanation {
@@ -249,10 +245,7 @@ type Holder struct {
 	Stopping bool `json:"stopping,omitempty"`
 	// Service jobs run until somebody stops them. Preemptible jobs may be stopped by the placer for
 	// other jobs.
-	Service bool `json:"service,omitempty"`
-	// Native jobs are left to Nomad, because they have no gate or were released. Their pal_duration
-	// counts from the start of their first member.
-	Native      bool `json:"native,omitempty"`
+	Service     bool `json:"service,omitempty"`
 	Preemptible bool `json:"preemptible,omitempty"`
 	// EndFrom and EndTo are the range in which the job is expected to end. Both are zero if the
 	// job's run time is unknown, if the job is stopping, or if it is a service.
@@ -277,8 +270,7 @@ type Holders struct {
 
 // Alternative is another placement of a gang, for comparison.
 type Alternative struct {
-	// What is the placement's name. A running gang has "the best now" and, if the measurements of
-	// its GPUs have changed, "here, measured now".
+	// What is the placement's name. A running gang has "the best now".
 	What string `json:"what"`
 	*pal.Choice
 }

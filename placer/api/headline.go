@@ -132,11 +132,6 @@ func runsSentence(e *Explanation, now time.Time) string {
 	if d.Packed != nil && d.Packed.Cost != c.Cost {
 		text += fmt.Sprintf(". Packed%s, it would be %.2f times", map[bool]string{true: ", with outliers"}[sparesOutliers(d)], d.Packed.Cost)
 	}
-	for _, a := range e.Alternatives {
-		if a.What == MeasuredNow {
-			text += fmt.Sprintf(". By the current measurements of the job's GPUs, the slowdown is %.2f: the slowest GPU has PM score %s", a.Cost, Score(a.PMScore))
-		}
-	}
 	return text + "."
 }
 

@@ -6,7 +6,6 @@ package api
 import (
 	"cmp"
 	"fmt"
-	"strings"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -44,7 +43,6 @@ func (e *Explanation) Next(jobspec string) []string {
 	case Running:
 		steps = append(append(steps, e.pendingMember(jobspec)...), e.fasterNow()...)
 	case Waiting, Unschedulable:
-		steps = append(steps, holdersEnd(e.Holders)...)
 		if e.Try != "" {
 			steps = append(steps, "To try a change without making it: nomad-pal explain -what-if "+ShellQuoted(e.Try)+" "+e.argument(jobspec, cmp.Or(jobspec, e.Job)))
 		}
@@ -87,40 +85,12 @@ func (e *Explanation) fasterNow() (steps []string) {
 	}
 	here := e.Decision.Chosen.Cost
 	for _, a := range e.Alternatives {
-		switch {
-		case a.What == MeasuredNow:
-			here = a.Cost
-		case a.Cost < 0.95*here:
+		if a.Cost < 0.95*here {
 			steps = append(steps, fmt.Sprintf("On the best GPUs that are free now, the job would take %.2f times as long as on its present GPUs. With pal_migrate = true nomad-pal may move the job, if the agent's configuration has queue { migrate = true }.", a.Cost/here))
 		}
 	}
 	return steps
 }
-
-// holdersEnd explains how to free the GPUs of services, which do not end by themselves, and of jobs
-// that are left to Nomad and whose end is unknown.
-func holdersEnd(h *Holders) (steps []string) {
-	if h == nil {
-		return nil
-	}
-	for _, j := range h.Jobs {
-		namespace, id, seen := strings.Cut(j.Job, "/")
-		if !j.Needed || j.Preemptible || !seen {
-			continue
-		}
-		job := InNamespace(namespace, ShellQuoted(id))
-		switch {
-		case j.Service:
-			steps = append(steps, fmt.Sprintf("%s is a service: its GPUs come free if somebody stops the service (nomad job stop %s) or scales it down (nomad job scale %s <count>).", j.Job, job, job))
-		case j.Native && j.EndTo.IsZero():
-			steps = append(steps, fmt.Sprintf("%s is left to Nomad, and when it ends is unknown: its GPUs come free then, or if somebody stops it (nomad job stop %s).", j.Job, job))
-		}
-	}
-	return steps[:min(len(steps), mostHoldersEnd)]
-}
-
-// mostHoldersEnd is the maximum number of jobs that Next lists.
-const mostHoldersEnd = 3
 
 // argument returns a command's argument, after the flag for the job's namespace. A jobspec contains
 // its namespace, so it needs no flag.

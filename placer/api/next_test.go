@@ -19,13 +19,6 @@ func TestNext(t *testing.T) {
 		"a failed gang": {e: Explanation{Namespace: "team", Job: "j", State: Failed,
 			Failures: []Try{{Try: 1, Failure: Failure{Alloc: "11111111-old"}}, {Try: 2, Failure: Failure{Alloc: "22222222-last"}}}},
 			want: []string{"Output of the last failed member: nomad alloc logs -stderr -namespace team 22222222", "Events of this member: nomad alloc status -namespace team 22222222"}},
-		// Services that hold the GPUs do not end by themselves. The placer may stop some of them,
-		// and the caller may not see others: the next steps contain neither.
-		"services hold the GPUs": {e: Explanation{Namespace: "default", Job: "j", State: Waiting, Holders: &Holders{Enough: true, Jobs: []Holder{
-			{Job: "default/batch", Needed: true}, {Job: "default/web", Service: true, Needed: true}, {Job: "team/api/v1", Service: true, Needed: true},
-			{Job: "default/spare", Service: true, Preemptible: true, Needed: true}, {Job: Unseen, Service: true, Needed: true}, {Job: "default/far", Service: true},
-		}}}, want: []string{"default/web is a service: its GPUs come free if somebody stops the service (nomad job stop web) or scales it down (nomad job scale web <count>).",
-			"team/api/v1 is a service: its GPUs come free if somebody stops the service (nomad job stop -namespace team api/v1) or scales it down (nomad job scale -namespace team api/v1 <count>)."}},
 		"a new version waits to be promoted": {e: Explanation{Namespace: "team", Job: "web", State: Running, Deployment: &Deployment{ID: "b5787e71-1111", Version: 3, Promotable: true, Promote: true}},
 			want: []string{"To promote version 3: nomad deployment promote -namespace team b5787e71. To give up this version: nomad deployment fail -namespace team b5787e71"}},
 		"a new version whose canaries are not healthy yet": {e: Explanation{Job: "web", State: Running, Deployment: &Deployment{ID: "b5787e71-1111", Version: 3, Promotable: true}},

@@ -35,6 +35,8 @@ type draft struct {
 	holds *pal.Choice
 	// asks is the application class that the job requests now.
 	asks pal.AppClass
+	// record is a copy of the last decision on the job, or nil if the snapshot does not have it.
+	record *gang.Record
 	// pinned is the job as the placer would register it if it started now.
 	pinned *api.Job
 }
@@ -150,6 +152,9 @@ func (s *Snapshot) explainFromState(k cluster.JobKey) (e *draft, st gang.Observe
 			s.whenEnds(e, t)
 		}
 		s.runsOn(e, t)
+		if t.Record != nil {
+			e.record = new(*t.Record)
+		}
 	}
 	switch st.Nomad {
 	case palapi.Native:
@@ -254,9 +259,19 @@ func (s *Snapshot) addRecord(ctx context.Context, e *draft, st gang.Observed) er
 			e.Submitted = time.Unix(0, *vs[*st.Job.Version-1].SubmitTime)
 		}
 	}
-	r, err := s.lastRecord(ctx, st)
-	if err != nil || r == nil || st.Nomad == palapi.Native && !e.holdsAll(r.Decision.Chosen) {
-		return err
+	r := e.record
+	if r == nil {
+		var err error
+		r, err = store.In(s.nomad).Record(ctx, st.Key)
+		if store.Unreadable(err) { // the placer replaces damaged records
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if r == nil || st.Nomad == palapi.Native && !e.holdsAll(r.Decision.Chosen) {
+		return nil
 	}
 	e.Restarted = restarted(st, r)
 	switch {
@@ -265,7 +280,6 @@ func (s *Snapshot) addRecord(ctx context.Context, e *draft, st gang.Observed) er
 		r.Got(e.holds)
 		r.Resized(e.holds)
 		r.Decision.Chosen = besideNow(r.Decision.Chosen, e.holds)
-		e.remeasured(r.Decision)
 	case !r.Ready.IsZero(): // replicas are missing
 		r.Decision.Chosen, r.Predicted = e.holds, nil
 	}
@@ -273,9 +287,6 @@ func (s *Snapshot) addRecord(ctx context.Context, e *draft, st gang.Observed) er
 		e.ClassFrom = fmt.Sprintf("the class when the gang was placed; the job's class is now %s, which counts when the gang is placed again", e.asks)
 	}
 	e.Decision, e.Predicted, e.Decided, e.Ready, e.Mode, e.Note = &r.Decision, r.Predicted, r.Decided, r.Ready, string(r.Mode), string(r.Note)
-	if st.Nomad == palapi.Starting && r.Ready.After(s.m.Time) { // the members started after the snapshot, so none is lost
-		e.Ready = time.Time{}
-	}
 	if st.Nomad == palapi.Native { // the job was released, and no longer has pins
 		e.Mode = ""
 	}
@@ -320,21 +331,6 @@ func besideNow(chosen, holds *pal.Choice) *pal.Choice {
 	return &c
 }
 
-// remeasured adds the alternative MeasuredNow if its slowdown differs by 5 % or more from the
-// decision's, because a GPU was measured again after the decision.
-func (e *draft) remeasured(d pal.Decision) {
-	was := d.Chosen
-	if was == nil || e.asks != "" && e.asks != d.Class || e.holds.Cost > 0.95*was.Cost && e.holds.Cost < 1.05*was.Cost {
-		return
-	}
-	e.Alternatives = slices.Insert(e.Alternatives, 0, palapi.Alternative{What: palapi.MeasuredNow, Choice: e.holds})
-}
-
-// recordComes is the time after a placement within which the placer writes its record, except in
-// bursts of placements. recordComes includes the delay before the write, and the time until the
-// placer sees the members.
-const recordComes = 2 * time.Second
-
 // restarted returns when Nomad last restarted all members of a running gang on the same GPUs, or
 // started them after the gang had no members; zero if Nomad did neither. Nomad restarts members
 // when an edit changes their tasks.
@@ -346,34 +342,6 @@ func restarted(st gang.Observed, r *gang.Record) time.Time {
 		return r.Restarted
 	}
 	return st.PlacedAgain()
-}
-
-// lastRecord reads the record of a job. If the job's members have just been placed, lastRecord
-// waits for the new record, because Nomad can still have the previous one.
-func (s *Snapshot) lastRecord(ctx context.Context, st gang.Observed) (*gang.Record, error) {
-	for began := time.Now(); ; {
-		r, err := store.In(s.nomad).Record(ctx, st.Key)
-		if store.Unreadable(err) { // the placer replaces damaged records
-			return nil, nil
-		}
-		if err != nil || !recordToCome(r, st, began, time.Now()) {
-			return r, err
-		}
-		select {
-		case <-time.After(50 * time.Millisecond):
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-}
-
-// recordToCome reports whether a new record is expected soon. began is when the caller started to
-// wait. The caller waits for [recordComes] at most, because clocks differ.
-func recordToCome(r *gang.Record, st gang.Observed, began, now time.Time) bool {
-	placed := len(st.Pins.Groups) > 0 && (st.Nomad == palapi.Running || st.Nomad == palapi.Ended)
-	known := r != nil && r.JobModifyIndex >= *st.Job.JobModifyIndex
-	registered := time.Unix(0, *st.Job.SubmitTime)
-	return placed && !known && now.Sub(registered) <= recordComes && now.Sub(began) <= recordComes
 }
 
 // sparing returns the application class whose outliers a gang avoids, or "" if it avoids none of
@@ -415,8 +383,6 @@ func (s *Snapshot) explainWaiting(e *draft, t *model.Tracked) {
 	if len(nodes) > 0 {
 		e.Note = fmt.Sprintf("nomad-pal avoids %s for this job if possible, because members failed there within the last hour", strings.Join(slices.Sorted(maps.Keys(nodes)), ", "))
 	}
-	s.notePriority(e, t)
-	s.noteTenant(e, t)
 	if e.State != palapi.Unschedulable {
 		s.noteWindows(e, t)
 	}
@@ -439,7 +405,7 @@ func (s *Snapshot) explainWaiting(e *draft, t *model.Tracked) {
 		s.whatNow(e, t, wait)
 	}
 	if e.State == palapi.Unschedulable {
-		e.neverRuns(s.m.View, t.Job)
+		e.neverRuns()
 	}
 	ending := s.m.Ending(t.Observed)
 	if !ending.IsZero() && (e.State == palapi.Waiting || e.State == palapi.Completing) {
@@ -460,6 +426,18 @@ func (s facts) keptForIt(state palapi.State, t *model.Tracked) (back func()) {
 // never marks the job as one that Nomad cannot place on any node.
 func (e *draft) never(found []palapi.Obstacle) {
 	e.State, e.Obstacles, e.Reason = palapi.Unschedulable, found, request.NeverPlaced(found)
+	e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.ChangeJob})
+}
+
+// neverRuns adds the step for a job that cannot run even on the empty cluster, and omits obstacles
+// that pass.
+func (e *draft) neverRuns() {
+	if e.Wait != nil && e.Wait.Reason == reason.Limit {
+		e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.AskLess, Limit: e.Wait.Limit, User: e.Wait.User})
+		return
+	}
+	e.Obstacles = slices.DeleteFunc(e.Obstacles, func(o palapi.Obstacle) bool { return o.Now })
+	e.Decision.Walk, e.Decision.WalkOmitted = nil, 0
 	e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.ChangeJob})
 }
 

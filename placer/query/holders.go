@@ -21,7 +21,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/request"
-	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // Advice for a waiting gang: which jobs hold GPUs that it could use, when they are expected to end,
@@ -86,9 +85,6 @@ func (s facts) holders(g pal.Gang, self cluster.JobKey) *palapi.Holders {
 		t := s.m.Jobs[k]
 		if t != nil {
 			h.Preemptible = s.m.Cfg.Queue.Preempt && t.Request.Hints.Preempt
-		} else if job != nil && !h.Stopping {
-			h.Native, h.EndFrom = true, s.endOfNative(job)
-			h.EndTo = h.EndFrom
 		}
 		from, to, ok := s.m.Queue.Ends(gang.QueueTime(s.m.Time), k.String())
 		if ok && !h.Stopping {
@@ -114,25 +110,6 @@ func (s facts) kept(k cluster.JobKey) map[int]bool {
 		}
 	}
 	return kept
-}
-
-// endOfNative returns when a batch job that the placer leaves to Nomad ends according to its
-// pal_duration; zero if that is unknown.
-func (s facts) endOfNative(job *api.Job) (end time.Time) {
-	hints, err := rewrite.ParseHints(job)
-	if err != nil || hints.Duration == 0 || *job.Type != api.JobTypeBatch {
-		return end
-	}
-	for _, a := range s.m.State.AllocsOf(cluster.KeyOf(job)) {
-		at := time.Unix(0, a.CreateTime).Add(hints.Duration)
-		if a.Member() && (end.IsZero() || at.Before(end)) {
-			end = at
-		}
-	}
-	if end.Before(s.m.Time) { // it has run longer than predicted
-		return time.Time{}
-	}
-	return end
 }
 
 // stopping reports whether the job holds GPUs only for members that were told to stop.
@@ -254,36 +231,6 @@ func (s facts) starts(t *model.Tracked, g pal.Gang) (at pal.Placement, w queue.W
 	return s.m.Queue.Ask(gang.QueueTime(s.m.Time), s.m.View.Cluster, s.asking(t, g), gang.QueueTime(t.WaitsSince()))
 }
 
-// priorityHelps reports whether the priority [tryPriority] would help a waiting job. The priority
-// helps if the job would overtake the job ahead of it, or would fit after the placer has stopped
-// preemptible jobs.
-func (s facts) priorityHelps(t *model.Tracked, w *model.Wait, h *palapi.Holders) bool {
-	if !s.m.Cfg.Queue.JobPriority || t.Control.Priority != 0 || t.QueuePriority() >= tryPriority {
-		return false
-	}
-	below := func(id string) bool {
-		o := s.m.ByID(id)
-		return o != nil && o.QueuePriority() < tryPriority
-	}
-	switch {
-	case w != nil && below(w.Ahead):
-		return true
-	case h == nil:
-		return false
-	}
-	stops, keys := palapi.Holders{}, map[string]cluster.JobKey{}
-	for _, j := range h.Jobs {
-		if j.Preemptible && below(j.Job) {
-			stops.Jobs, keys[j.Job] = append(stops.Jobs, j), s.m.ByID(j.Job).Key
-		}
-	}
-	s.needed(&stops, t.Request.Least(), keys, s.kept(t.Key))
-	return stops.Enough
-}
-
-// tryPriority is the priority that explain suggests to try.
-const tryPriority = 80
-
 // whatNow sets the holders of GPUs that a waiting job could use, the remedies, and the change to
 // try. Callers hold mu.
 func (s *Snapshot) whatNow(e *draft, t *model.Tracked, w *model.Wait) {
@@ -299,9 +246,6 @@ func (s *Snapshot) whatNow(e *draft, t *model.Tracked, w *model.Wait) {
 		e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.AwaitPart})
 	}
 	e.Ask = s.ask(t, w)
-	if s.priorityHelps(t, w, e.Holders) {
-		e.Try = fmt.Sprintf("priority=%d", tryPriority)
-	}
 }
 
 // ask asks for an estimate if the run time of a waiting job is unknown. ask returns "" for other jobs,
@@ -351,4 +295,11 @@ func (s facts) heldByMembers(t *model.Tracked) []int {
 	return slices.DeleteFunc(slices.Clone(s.m.View.Holds(t.Key)), func(u int) bool {
 		return !slices.ContainsFunc(t.Members, func(a *cluster.Alloc) bool { return slices.Contains(a.GPUs, s.m.View.Cluster.GPU(u).ID) })
 	})
+}
+
+// withMembers returns the gang with another number of members of its first set.
+func withMembers(g pal.Gang, n int) pal.Gang {
+	g.MemberSets = slices.Clone(g.MemberSets)
+	g.MemberSets[0].Members = n
+	return g
 }

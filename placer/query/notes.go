@@ -8,7 +8,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
@@ -131,27 +130,6 @@ func earlierRuns(runs int, shortest, longest time.Duration) string {
 	return fmt.Sprintf("its last %d runs took %s", runs, took)
 }
 
-// notePriority notes how many jobs go first because of their higher priority. With quotas or fair
-// share, the order of tenants comes before priorities, so notePriority counts only jobs of the same
-// namespace.
-func (s facts) notePriority(e *draft, t *model.Tracked) {
-	q := s.m.Cfg.Queue
-	if !q.JobPriority || t.Nomad != palapi.Waiting {
-		return
-	}
-	tenants := q.FairShare || len(q.Tenants) > 0
-	higher := 0
-	for _, o := range s.m.Jobs {
-		if o.Queued && !o.Placed && o.QueuePriority() > t.QueuePriority() && (!tenants || o.Key.Namespace == t.Key.Namespace) {
-			higher++
-		}
-	}
-	if higher > 0 {
-		goes := reason.Counted(higher, "waiting job goes", "waiting jobs go")
-		e.addNote(fmt.Sprintf("priority %d: %s first because of a higher priority", t.QueuePriority(), goes))
-	}
-}
-
 // ordersSentence describes a priority that somebody has set without the jobspec, and the order to
 // release the job; "" if there is neither.
 func ordersSentence(t *model.Tracked) string {
@@ -162,58 +140,6 @@ func ordersSentence(t *model.Tracked) string {
 		return ""
 	}
 	return fmt.Sprintf("priority %d (set with nomad-pal priority; the jobspec has %d)", t.Control.Priority, *t.Job.Priority)
-}
-
-// noteTenant notes how the quota, limits and share of a waiting job's tenant affect the job.
-func (s facts) noteTenant(e *draft, t *model.Tracked) {
-	u := s.m.Queue.TenantUse(t.Key.Namespace, gang.QueueTime(s.m.Time))
-	holding(&u, s.m.HeldByNamespace())
-	e.addNote(quotaSentence(u))
-	e.addNote(userSentence(u, t.Request.Hints.User))
-	e.addNote(shareSentence(s.m.Cfg, u))
-}
-
-// quotaSentence compares a tenant's GPUs with its quota and limit; "" if the tenant has neither.
-func quotaSentence(u queue.TenantUse) string {
-	if u.Quota == 0 && u.Limit == nil {
-		return ""
-	}
-	said := fmt.Sprintf("tenant %s holds %s of its quota of %d", u.Tenant, reason.Amount(u.GPUs), u.Quota)
-	b := u.Borrowed()
-	if b > 0 {
-		said = fmt.Sprintf("tenant %s holds %s, %s of them borrowed beyond its quota of %d", u.Tenant, reason.Amount(u.GPUs), reason.Number(b), u.Quota)
-	}
-	if u.Ungated > 0 {
-		said += fmt.Sprintf(", with %s in jobs without the gate", reason.Number(u.Ungated))
-	}
-	if u.Limit != nil {
-		said += fmt.Sprintf(", and may hold at most %d", *u.Limit)
-	}
-	if u.Awaited > 0 {
-		said += fmt.Sprintf("; %s more GPUs count against these limits, because members of running jobs wait for them", reason.Number(u.Awaited))
-	}
-	return said
-}
-
-// userSentence compares a user's GPUs and jobs with the limits; "" if there are no limits.
-func userSentence(u queue.TenantUse, user string) string {
-	var has queue.UserUse
-	for _, o := range u.Users {
-		if o.User == queue.ShownUser(user) {
-			has = o
-		}
-	}
-	var most []string
-	if u.MaxGPUsPerUser > 0 {
-		most = append(most, fmt.Sprintf("%s of at most %d GPUs", reason.Number(has.GPUs), u.MaxGPUsPerUser))
-	}
-	if u.MaxJobsPerUser > 0 {
-		most = append(most, fmt.Sprintf("%d of at most %d running jobs", has.Jobs, u.MaxJobsPerUser))
-	}
-	if most == nil {
-		return ""
-	}
-	return fmt.Sprintf("user %s has %s in tenant %s", queue.ShownUser(user), strings.Join(most, " and "), u.Tenant)
 }
 
 // holding splits a tenant's GPUs into GPUs that its jobs hold and GPUs for which its jobs wait
@@ -227,22 +153,6 @@ func holding(u *queue.TenantUse, held map[string]model.NamespaceHolds) {
 	}
 	has, u.Ungated = reason.Rounded(has), reason.Rounded(ungated)
 	u.GPUs, u.Awaited = has, reason.Rounded(max(0, u.GPUs-has))
-}
-
-// shareSentence describes the fair share of a tenant; "" without fair share.
-func shareSentence(c model.Config, u queue.TenantUse) string {
-	if !c.Queue.FairShare {
-		return ""
-	}
-	const goes = "; if several tenants wait, the tenant with the least use relative to its weight goes first"
-	if c.Queue.HalfLife == 0 {
-		return fmt.Sprintf("fair share: tenant %s has %s in use, and a weight of %g", u.Tenant, reason.Amount(u.GPUs), u.Weight) + goes
-	}
-	said := fmt.Sprintf("fair share: tenant %s has used %s GPU hours", u.Tenant, palapi.Round3(u.GPUHours))
-	if u.Times > 0 {
-		said += fmt.Sprintf(", %s times its share", palapi.Round3(u.Times))
-	}
-	return said + fmt.Sprintf(" (GPU hours used %s ago count half), and has %s in use", palapi.Days(c.Queue.HalfLife), reason.Amount(u.GPUs)) + goes
 }
 
 // Tenants returns the tenants with namespaces that the user may see. Tenants names only these

@@ -282,7 +282,7 @@ func (s *Snapshot) planInQueue(e *draft, t *model.Tracked, v *request.View, d *p
 			s.whatNow(e, t, w)
 		}
 		if e.State == palapi.Unschedulable {
-			e.neverRuns(v, t.Job)
+			e.neverRuns()
 		}
 	}
 }

@@ -66,11 +66,8 @@ func TestWhatWouldFit(t *testing.T) {
 	}{
 		"a service": {queue.Adaptive, false, service, []string{
 			"With count = 1 instead of 3, the job would fit now; change the count in the jobspec and run the job again (nomad job scale works only after the deployment)."}, "count=1"},
-		"behind another":                   {queue.Adaptive, true, bed.Gang{Name: "waits", Members: 3, Runs: time.Hour, Meta: long}, nil, "priority=80"},
-		"where priorities do not count":    {queue.FIFO, true, bed.Gang{Name: "waits", Members: 3, Runs: time.Hour, Meta: long}, nil, ""},
-		"behind another, by priority":      {queue.SRTF, true, bed.Gang{Name: "waits", Members: 3, Runs: time.Hour, Meta: long}, nil, "priority=80"},
-		"behind one of as high a priority": {queue.Adaptive, true, bed.Gang{Name: "waits", Members: 3, Runs: time.Hour, Meta: long, Priority: 79}, nil, ""},
-		"alone, by priority":               {queue.SRTF, false, bed.Gang{Name: "waits", Members: 3, Runs: time.Hour, Meta: long}, []string{"With count = 1 instead of 3, the job would fit now."}, "count=1"},
+		"behind another":     {queue.Adaptive, true, bed.Gang{Name: "waits", Members: 3, Runs: time.Hour, Meta: long}, nil, ""},
+		"alone, by priority": {queue.SRTF, false, bed.Gang{Name: "waits", Members: 3, Runs: time.Hour, Meta: long}, []string{"With count = 1 instead of 3, the job would fit now."}, "count=1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bed.Run(t, bed.Options{Seed: 1, Placer: func(o *model.Config) { o.Queue.Order, o.Queue.JobPriority = c.order, c.order != queue.FIFO }}, func(w *bed.World) {
@@ -79,7 +76,7 @@ func TestWhatWouldFit(t *testing.T) {
 				w.Submit(bed.Gang{Name: "runs", Members: 3, Runs: time.Hour, Meta: map[string]string{"pal_duration": "1h"}})
 				w.ExpectRunning("runs", 10*time.Second)
 				if c.ahead {
-					w.Submit(bed.Gang{Name: "ahead", Members: 4, Runs: time.Minute, Priority: c.waits.Priority + c.waits.Priority/79, Meta: map[string]string{"pal_duration": "1m"}})
+					w.Submit(bed.Gang{Name: "ahead", Members: 4, Runs: time.Minute, Meta: map[string]string{"pal_duration": "1m"}})
 					w.RunFor(5 * time.Second)
 				}
 				w.Submit(c.waits)

@@ -164,14 +164,7 @@ func (x *follower) offersOf(e *palapi.Explanation) (out []offer) {
 			add("fewer fit", r.Try, starts)
 		case reason.WiderFits:
 			add("wider fits", r.Try, func() bool { return starts() || x.reason(e.Job).Kind == reason.Locality })
-		case reason.CouldRun:
-			add("could run", r.Try, func() bool {
-				return !slices.Contains([]palapi.State{palapi.Unschedulable, palapi.Rejected}, x.state(e.Job))
-			})
 		}
-	}
-	if strings.HasPrefix(e.Try, "priority=") {
-		add("priority", e.Try, func() bool { return x.state(e.Job) != palapi.Rejected })
 	}
 	if h := e.Holders; h != nil && h.Enough && e.Wait != nil && e.Wait.Position == 1 && len(e.Wait.Stopping) == 0 {
 		out = append(out, x.stopHolders(e))
