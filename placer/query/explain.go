@@ -332,16 +332,16 @@ func besideNow(chosen, holds *pal.Choice) *pal.Choice {
 }
 
 // restarted returns when Nomad last restarted all members of a running gang on the same GPUs, or
-// started them after the gang had no members; zero if Nomad did neither. Nomad restarts members
-// when an edit changes their tasks.
+// zero if Nomad has not restarted them.
 func restarted(st gang.Observed, r *gang.Record) time.Time {
-	switch {
-	case st.Nomad != palapi.Running || r.Ready.IsZero():
+	if st.Nomad != palapi.Running || r.Ready.IsZero() {
 		return time.Time{}
-	case r.JobModifyIndex >= *st.Job.JobModifyIndex:
-		return r.Restarted
 	}
-	return st.PlacedAgain()
+	at := st.PlacedAgain()
+	if at.After(r.Ready) {
+		return at
+	}
+	return r.Restarted
 }
 
 // sparing returns the application class whose outliers a gang avoids, or "" if it avoids none of

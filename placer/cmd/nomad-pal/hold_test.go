@@ -180,7 +180,6 @@ func TestPriority(t *testing.T) {
 	c.until("second goes first", order("second", "first"))
 	for job, want := range map[string]string{
 		"second": "priority 80 (set with nomad-pal priority; the jobspec has 50)",
-		"first":  "priority 50: 1 waiting job goes first because of a higher priority",
 	} {
 		if _, out, said := c.does("explain", "-verbose", job); !strings.Contains(out, want) {
 			t.Errorf("%s: want %q in\n%s%s", job, want, out, said)
