@@ -128,6 +128,9 @@ type condition struct {
 	early     bool      // the time that this node drew after the plugin's start is not over
 }
 
+// notIdleLong is the reason of a GPU that only needs to stay idle for a while.
+const notIdleLong = "not idle for long enough"
+
 // due returns the reason why a GPU's next session cannot begin now; "" if it can begin.
 func (s Schedule) due(now time.Time, r record, id identity, c condition) (wait string) {
 	wait = s.wanted(now, r, id, c)
@@ -140,7 +143,7 @@ func (s Schedule) due(now time.Time, r record, id identity, c condition) (wait s
 	case c.asked && now.Sub(c.idleSince) >= min(s.Gather, s.IdleFor):
 		return ""
 	case now.Sub(c.idleSince) < s.IdleFor:
-		return "not idle for long enough"
+		return notIdleLong
 	}
 	return ""
 }

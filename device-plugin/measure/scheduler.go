@@ -415,15 +415,25 @@ func (s *Scheduler) report(res Result, again bool) {
 	}
 }
 
-// next returns the GPUs to measure now, if they are proved to be free.
+// next returns the GPUs to measure now, if they are proved to be free. All wait until each idle GPU
+// whose task asked is idle for long enough, so that they are measured together.
 func (s *Scheduler) next(now time.Time) []Target {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []Target
 	rules := s.rules(now)
 	for _, d := range s.inv.Devices {
-		if s.measurable(d) && rules.due(now, s.records[d.ID], identityOf(d, s.inv.DriverVersion), s.condition(now, d.ID)) == "" {
+		if !s.measurable(d) {
+			continue
+		}
+		c := s.condition(now, d.ID)
+		switch rules.due(now, s.records[d.ID], identityOf(d, s.inv.DriverVersion), c) {
+		case "":
 			out = append(out, Target{Device: d, Driver: s.inv.DriverVersion})
+		case notIdleLong:
+			if c.asked {
+				return nil
+			}
 		}
 	}
 	return out
@@ -475,24 +485,27 @@ func (s *Scheduler) wants(now time.Time, rules Schedule, d gpu.Device) bool {
 // no session.
 func (s *Scheduler) look(now time.Time) {
 	s.mu.Lock()
-	ids, all, measured := s.wanted(now), s.inv.Devices, slices.Sorted(maps.Keys(s.running))
-	tickets := s.tickets(now)
-	maps.DeleteFunc(s.idleSince, func(id string, _ time.Time) bool { return !slices.Contains(ids, id) })
+	measured, tickets := slices.Sorted(maps.Keys(s.running)), s.tickets(now)
 	s.mu.Unlock()
 	if len(measured) > 0 {
 		s.yield(now, s.run.intruders(measured))
 	}
-	if len(ids)+len(tickets) == 0 {
+	if len(tickets) > 0 {
+		shown := s.run.tasks(tickets)
+		s.mu.Lock()
+		s.recordRequests(tickets, shown)
+		s.mu.Unlock()
+	}
+	s.mu.Lock()
+	ids, all := s.wanted(now), s.inv.Devices // with those that have just been requested
+	maps.DeleteFunc(s.idleSince, func(id string, _ time.Time) bool { return !slices.Contains(ids, id) })
+	s.mu.Unlock()
+	if len(ids) == 0 {
 		return
 	}
 	uses := s.run.uses(all, ids)
-	shown := map[string]bool{}
-	if len(tickets) > 0 {
-		shown = s.run.tasks(tickets)
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.recordRequests(tickets, shown)
 	for _, id := range ids {
 		u := uses[id]
 		if s.records[id].Asks && u.busy {

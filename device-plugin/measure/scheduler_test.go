@@ -778,10 +778,31 @@ func TestTaskOnAPartHasNothingMeasured(t *testing.T) {
 		}
 		showProcess(t, proc, "1", "NOMAD_PAL_MEASURE=1 NOMAD_PAL_RESERVATION="+ticket)
 		now := time.Now()
-		s.look(now)
-		s.look(now.Add(time.Second))
-		if got := s.next(now.Add(time.Second + cfg.Gather)); len(got) != want {
+		s.look(now) // a GPU is idle from the look that sees the request, not from the one after
+		if got := s.next(now.Add(cfg.Gather)); len(got) != want {
 			t.Errorf("part %v: sessions would begin on %d GPUs, want %d", part, len(got), want)
+		}
+	}
+}
+
+// A task asks for all GPUs of a node. One of them could be measured at once, because it was idle
+// before; it waits, so that all are measured together.
+func TestAskedGPUsAreMeasuredTogether(t *testing.T) {
+	cfg := DefaultSchedule()
+	s, err := NewScheduler(cfg, Runner{}, hclog.NewNullLogger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	inv := twoGPUs().inv
+	s.Observe(&inv, nil)
+	now := time.Now()
+	for i, idle := range []time.Duration{cfg.Gather, cfg.Gather / 2} {
+		s.records[fakecuda.UUID(i)] = record{Asks: true}
+		s.idleSince[fakecuda.UUID(i)] = now.Add(-idle)
+	}
+	for after, want := range map[time.Duration]int{0: 0, cfg.Gather / 2: 2} {
+		if got := s.next(now.Add(after)); len(got) != want {
+			t.Errorf("after %v, %d sessions would begin, want %d", after, len(got), want)
 		}
 	}
 }
