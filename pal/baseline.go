@@ -12,12 +12,13 @@ import (
 
 // The baselines are policies for comparison with PAL. A baseline considers only how many GPUs are
 // free on each node. [Explain] shows the choice of Packed next to PAL's.
-type baseline struct{ *search }
+type baseline struct{ s *search }
 
 // packed packs gangs as the artifact does, without regard to variability. A node with exactly the
 // needed number of free GPUs is preferred, then the fullest node that can hold the gang. If no
 // single node can hold the gang, packed fills nodes one by one, the emptiest first.
-func (s baseline) packed() []Member {
+func (b baseline) packed() []Member {
+	s := b.s
 	best, bestFree := int32(-1), math.MaxInt
 	groups := s.groups()
 	if s.n > s.c.largestGroup {
@@ -33,14 +34,15 @@ func (s baseline) packed() []Member {
 		}
 	}
 	if best >= 0 {
-		return s.split(best, s.firstFree(best, s.n))
+		return s.split(best, b.firstFree(best, s.n))
 	}
-	return s.eachSet(nil, s.fillUp)
+	return s.eachSet(nil, b.fillUp)
 }
 
 // fillUp repeatedly fills the device group with the most free GPUs. If several groups have equally
 // many free GPUs, the first of them is filled.
-func (s baseline) fillUp(set int) []Member {
+func (b baseline) fillUp(set int) []Member {
+	s := b.s
 	k, left := s.g.MemberSets[set].GPUs, s.g.MemberSets[set].Members
 	groups := s.groups()
 	all, perLevel := s.simple(groups), zeros(&s.c.scratch.perCount, s.c.largestGroup+1)
@@ -70,7 +72,7 @@ func (s baseline) fillUp(set int) []Member {
 		return nil
 	}
 	slices.SortFunc(loads, func(a, b load) int { return int(a.group - b.group) })
-	return s.fillFirst(set, loads)
+	return b.fillFirst(set, loads)
 }
 
 // load contains the number of members that a baseline has put on a group, and the number of free
@@ -81,7 +83,8 @@ type load struct {
 }
 
 // spreadOut repeatedly puts one member on the device group with the most free GPUs.
-func (s baseline) spreadOut(set int) []Member {
+func (b baseline) spreadOut(set int) []Member {
+	s := b.s
 	k, left := s.g.MemberSets[set].GPUs, s.g.MemberSets[set].Members
 	loads := s.c.scratch.loads[:0]
 	for _, g := range s.groups() {
@@ -105,18 +108,19 @@ func (s baseline) spreadOut(set int) []Member {
 	if left > 0 {
 		return nil
 	}
-	return s.fillFirst(set, loads)
+	return b.fillFirst(set, loads)
 }
 
 // fillFirst puts the members of each load on the first free GPUs of the load's group.
-func (s baseline) fillFirst(set int, loads []load) []Member {
+func (b baseline) fillFirst(set int, loads []load) []Member {
+	s := b.s
 	k := s.g.MemberSets[set].GPUs
 	ms := make([]Member, 0, s.g.MemberSets[set].Members)
 	for _, p := range loads {
 		if p.members == 0 {
 			continue
 		}
-		gpus := s.firstFree(p.group, int(p.members)*k)
+		gpus := b.firstFree(p.group, int(p.members)*k)
 		for ; len(gpus) > 0; gpus = gpus[k:] {
 			ms = append(ms, Member{MemberSet: set, Group: int(p.group), GPUs: gpus[:k:k]})
 		}
@@ -125,7 +129,8 @@ func (s baseline) fillFirst(set int, loads []load) []Member {
 }
 
 // firstFree lists the first n GPUs of a group that can be chosen.
-func (s baseline) firstFree(group int32, n int) []int {
+func (b baseline) firstFree(group int32, n int) []int {
+	s := b.s
 	g := s.c.groups[group]
 	gpus := make([]int, 0, n)
 	for i := int(g.first); i < int(g.first+g.n) && len(gpus) < n; i++ {
@@ -138,7 +143,8 @@ func (s baseline) firstFree(group int32, n int) []int {
 
 // sample draws k distinct numbers from 0 to n-1. The numbers come from the policy's Sample function
 // or, if the policy has none, from a generator that is seeded with the gang's ID.
-func (s baseline) sample(set, n, k int) []int {
+func (b baseline) sample(set, n, k int) []int {
+	s := b.s
 	if s.p.Sample != nil {
 		return s.p.Sample(n, k)
 	}
@@ -148,14 +154,15 @@ func (s baseline) sample(set, n, k int) []int {
 }
 
 // randomSet draws slots from all groups, with equal probability. A slot has the GPUs of one member.
-func (s baseline) randomSet(set int) []Member {
+func (b baseline) randomSet(set int) []Member {
+	s := b.s
 	want := s.g.MemberSets[set]
 	var pool []Member
 	for _, g := range s.groups() {
 		if !s.eligible(set, g) {
 			continue
 		}
-		gpus := s.firstFree(g, int(s.c.groups[g].n))
+		gpus := b.firstFree(g, int(s.c.groups[g].n))
 		capacity := s.c.resources[s.c.groups[g].node].holds(want.Need, len(gpus))
 		for i := 0; i < min(capacity, len(gpus)/want.GPUs); i++ {
 			pool = append(pool, Member{MemberSet: set, Group: int(g), GPUs: gpus[i*want.GPUs:][:want.GPUs:want.GPUs]})
@@ -165,7 +172,7 @@ func (s baseline) randomSet(set int) []Member {
 		return nil
 	}
 	ms := make([]Member, 0, want.Members)
-	for _, i := range s.sample(set, len(pool), want.Members) {
+	for _, i := range b.sample(set, len(pool), want.Members) {
 		ms = append(ms, pool[i])
 	}
 	return ms

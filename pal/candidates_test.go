@@ -21,8 +21,7 @@ func TestCandidates(t *testing.T) {
 		for range 5 {
 			u := r.Intn(c.NumGPUs())
 			c.SetTaken(u, r.Intn(2) == 0)
-			c.SetHealth(r.Intn(c.NumGPUs()), r.Intn(3) == 0, r.Intn(3) == 0)
-			c.SetUnavailable(r.Intn(c.NumGPUs()), r.Intn(3) == 0)
+			c.SetHealth(r.Intn(c.NumGPUs()), Health{Unhealthy: r.Intn(3) == 0, Quarantined: r.Intn(3) == 0, Unavailable: r.Intn(3) == 0})
 			for _, set := range g.MemberSets {
 				set.Eligible[r.Intn(c.Groups())] = r.Intn(4) > 0
 			}
@@ -33,11 +32,11 @@ func TestCandidates(t *testing.T) {
 			switch gpu := c.GPU(u); {
 			case !slices.ContainsFunc(g.MemberSets, func(set MemberSet) bool { return set.Eligible[c.GroupOf(u)] }):
 				want.Ineligible++
-			case gpu.Unhealthy:
+			case gpu.Health.Unhealthy:
 				want.Unhealthy++
-			case gpu.Quarantined:
+			case gpu.Health.Quarantined:
 				want.Quarantined++
-			case gpu.Unavailable:
+			case gpu.Health.Unavailable:
 				want.Unavailable++
 			case c.Available(u):
 				want.Free++

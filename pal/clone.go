@@ -30,12 +30,15 @@ func Copy(c, of *Cluster) {
 		c.bins.upTo[k], c.bins.inliers[k] = append(old.bins.upTo[k][:0], of.bins.upTo[k]...), append(old.bins.inliers[k][:0], of.bins.inliers[k]...)
 		c.scales[k] = append(old.scales[k][:0], of.scales[k]...)
 	}
-	c.racks.free, c.dcs.free = append(old.racks.free[:0], of.racks.free...), append(old.dcs.free[:0], of.dcs.free...)
+	for t := range of.levels {
+		c.levels[t].free = append(old.levels[t].free[:0], of.levels[t].free...)
+	}
 	c.open, c.unhealthy, c.avail = append(old.open[:0], of.open...), append(old.unhealthy[:0], of.unhealthy...), append(old.avail[:0], of.avail...)
 	if of.occupancies != nil {
 		c.occupancies = append(old.occupancies[:0], of.occupancies...)
 	}
-	c.nodeFree, c.resources, c.scratch = append(old.nodeFree[:0], of.nodeFree...), append(old.resources[:0], of.resources...), scratch{}
+	c.resources = append(old.resources[:0], of.resources...)
+	c.scratch = scratch{}
 	if len(old.groups) == len(of.groups) {
 		c.scratch = old.scratch
 	}

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 )
 
 // Cluster is the state of nodes and GPUs. For each device group, application class and bin, a
@@ -25,8 +26,7 @@ type Cluster struct {
 	gpus     []gpuState
 	models   []modelState
 	byID     map[string]int32
-	racks    topologyLevel
-	dcs      topologyLevel
+	levels   levels
 	bins     binCounts
 	ranks    [NumClasses][]uint16 // bin of each GPU, 0 the fastest
 	free     int                  // available GPUs
@@ -37,7 +37,6 @@ type Cluster struct {
 	avail        []uint16    // available GPUs of each group
 	size         []uint16    // GPUs of each group
 	nodeOf       []int32     // node of each group
-	nodeFree     []int32     // available GPUs of each node
 	resources    []Resources // unallocated resources of each node
 	largestGroup int         // GPUs of the largest group
 	stateHash    uint64      // changes with everything that searches depend on, see statehash.go
@@ -50,20 +49,19 @@ type Cluster struct {
 }
 
 // binCounts counts the available GPUs. upTo[class][offset[class][group]+bin] is the number of available
-// GPUs of the group in this bin and all lower bins. inliers points to the same counts without outliers.
-// For a group without outliers, inliers equals offset.
+// GPUs of the group in this bin and all lower bins. inliers points to the same counts without outliers,
+// which follow the other counts in upTo. For a group without outliers, inliers equals offset. The last
+// entry of offset is the end of the counts with outliers.
 type binCounts struct {
 	upTo    [NumClasses][]uint16
 	offset  [NumClasses][]int32
 	inliers [NumClasses][]int32
 }
 
-// nodeState is a node as NewCluster received it, and the position of the node's groups.
+// nodeState is a node as NewCluster received it, and the number of its place in each level.
 type nodeState struct {
 	Node
-	firstGroup int32
-	groups     int32
-	rack, dc   int32
+	at [TierCluster + 1]int32
 }
 
 // groupState is a device group. The GPUs of a group are consecutive and of one model.
@@ -106,8 +104,12 @@ func (r scores) with(s PMScore) scores {
 	return r
 }
 
-// topologyLevel contains the racks, or the datacenters, of a cluster, by number.
-type topologyLevel struct {
+// levels contains the nodes, the racks and the datacenters of a cluster, by tier. The other tiers
+// have no entry.
+type levels [TierCluster + 1]level
+
+// level contains the nodes, the racks or the datacenters, by number.
+type level struct {
 	groups [][]int32 // device groups of each, ascending
 	free   []int32   // available GPUs of each
 }
@@ -118,58 +120,80 @@ func NewCluster(nodes []Node, l Locality) (*Cluster, error) {
 	if err := l.Validate(); err != nil {
 		return nil, err
 	}
-	c := &Cluster{locality: l, byID: map[string]int32{}}
-	models := map[string]int32{}
-	racks, dcs := map[string]int32{}, map[string]int32{}
+	b := builder{c: &Cluster{locality: l, byID: map[string]int32{}}, models: map[string]int32{}, places: map[placeName]int32{}}
+	c := b.c
 	for _, n := range nodes {
-		ns := nodeState{Node: n, firstGroup: int32(len(c.groups)), groups: int32(len(n.Groups))}
-		// Racks of two datacenters can have the same name. A node without a rack is a rack by
-		// itself. The second NUL keeps the key of such a node apart from the keys of racks.
-		rack := n.Datacenter + "\x00" + n.Rack
-		if n.Rack == "" {
-			rack = n.Datacenter + "\x00\x00" + n.ID
+		if err := b.addNode(n); err != nil {
+			return nil, err
 		}
-		ns.rack, ns.dc = c.racks.number(racks, rack), c.dcs.number(dcs, n.Datacenter)
-		for _, g := range n.Groups {
-			if err := c.addGroup(&ns, g, models); err != nil {
-				return nil, fmt.Errorf("node %q: device group %q: %w", n.Name, g.Name, err)
-			}
-		}
-		c.nodes = append(c.nodes, ns)
-		c.resources, c.nodeFree = append(c.resources, n.Free), append(c.nodeFree, 0)
 	}
 	if slices.ContainsFunc(c.groups, func(g groupState) bool { return g.shared }) {
 		c.occupancies = make([]occupancy, len(c.gpus))
 	}
-	c.binScores()
+	b.binScores()
 	c.stateHash ^= hashOfTopology(c)
 	return c, nil
 }
 
-// number returns the number of the rack or datacenter with this name. A new name gets the next
-// number.
-func (d *topologyLevel) number(seen map[string]int32, name string) int32 {
-	i, ok := seen[name]
+// builder builds a cluster, and numbers the models and the places by name.
+type builder struct {
+	c      *Cluster
+	models map[string]int32
+	places map[placeName]int32
+}
+
+// placeName is the name of a node, a rack or a datacenter.
+type placeName struct {
+	tier Tier
+	name string
+}
+
+// addNode appends a node and its device groups.
+func (b *builder) addNode(n Node) error {
+	// Racks of two datacenters can have the same name. A node without a rack is a rack by itself.
+	// The second NUL keeps the key of such a node apart from the keys of racks.
+	rack := n.Datacenter + "\x00" + n.Rack
+	if n.Rack == "" {
+		rack = n.Datacenter + "\x00\x00" + n.ID
+	}
+	ns := nodeState{Node: n}
+	ns.at[TierNode] = b.number(TierNode, strconv.Itoa(len(b.c.nodes)))
+	ns.at[TierRack] = b.number(TierRack, rack)
+	ns.at[TierDatacenter] = b.number(TierDatacenter, n.Datacenter)
+	for _, g := range n.Groups {
+		if err := b.addGroup(&ns, g); err != nil {
+			return fmt.Errorf("node %q: device group %q: %w", n.Name, g.Name, err)
+		}
+	}
+	b.c.nodes = append(b.c.nodes, ns)
+	b.c.resources = append(b.c.resources, n.Free)
+	return nil
+}
+
+// number returns the number of a place. A new place gets the next number.
+func (b *builder) number(t Tier, name string) int32 {
+	l := &b.c.levels[t]
+	i, ok := b.places[placeName{t, name}]
 	if !ok {
-		i = int32(len(d.groups))
-		seen[name] = i
-		d.groups = append(d.groups, nil)
-		d.free = append(d.free, 0)
+		i = int32(len(l.groups))
+		b.places[placeName{t, name}] = i
+		l.groups = append(l.groups, nil)
+		l.free = append(l.free, 0)
 	}
 	return i
 }
 
-// addGroup appends a node's device group. NewCluster appends the node after its groups, so the
-// node's index is the number of nodes so far.
-func (c *Cluster) addGroup(n *nodeState, g DeviceGroup, models map[string]int32) error {
-	m, ok := models[g.Name]
+// addGroup appends a device group of the next node.
+func (b *builder) addGroup(n *nodeState, g DeviceGroup) error {
+	c := b.c
+	m, ok := b.models[g.Name]
 	if !ok {
 		m = int32(len(c.models))
-		models[g.Name] = m
+		b.models[g.Name] = m
 		c.models = append(c.models, modelState{name: g.Name})
 	}
 	gi := int32(len(c.groups))
-	gs := groupState{node: int32(len(c.nodes)), model: m, first: int32(len(c.gpus)), n: int32(len(g.GPUs)), shared: g.Shared}
+	gs := groupState{node: n.at[TierNode], model: m, first: int32(len(c.gpus)), n: int32(len(g.GPUs)), shared: g.Shared}
 	own := slices.Clone(g.GPUs)
 	for i, u := range own {
 		if err := checkGPU(u); err != nil {
@@ -185,8 +209,9 @@ func (c *Cluster) addGroup(n *nodeState, g DeviceGroup, models map[string]int32)
 	}
 	c.groups = append(c.groups, gs)
 	c.largestGroup = max(c.largestGroup, len(g.GPUs))
-	c.racks.groups[n.rack] = append(c.racks.groups[n.rack], gi)
-	c.dcs.groups[n.dc] = append(c.dcs.groups[n.dc], gi)
+	for t := TierNode; t <= TierDatacenter; t++ {
+		c.levels[t].groups[n.at[t]] = append(c.levels[t].groups[n.at[t]], gi)
+	}
 	return nil
 }
 
@@ -202,7 +227,8 @@ func checkGPU(u GPU) error {
 
 // binScores replaces each GPU's bin by the rank of its value within the model, then computes the
 // counts.
-func (c *Cluster) binScores() {
+func (b *builder) binScores() {
+	c := b.c
 	for k := range NumClasses {
 		for i := range c.gpus {
 			m := &c.models[c.groups[c.gpus[i].group].model]
@@ -216,10 +242,10 @@ func (c *Cluster) binScores() {
 		}
 		c.ranks[k] = make([]uint16, len(c.gpus))
 		size := int32(0)
-		c.bins.offset[k] = make([]int32, len(c.groups))
+		c.bins.offset[k] = []int32{0}
 		for g := range c.groups {
-			c.bins.offset[k][g] = size
 			size += int32(len(c.models[c.groups[g].model].values[k]))
+			c.bins.offset[k] = append(c.bins.offset[k], size)
 		}
 		// Until countOutliers is called, all groups count as having no outlier.
 		c.bins.upTo[k], c.bins.inliers[k] = make([]uint16, size), c.bins.offset[k]
@@ -234,16 +260,17 @@ func (c *Cluster) binScores() {
 			m.scores[k][r] = m.scores[k][r].with(value)
 		}
 	}
-	c.buildIndex()
+	b.buildIndex()
 	for i := range c.gpus {
 		u := &c.gpus[i]
-		c.countUnhealthy(u.group, outOfUse(u.GPU))
+		c.countUnhealthy(u.group, outOfUse(u.Health))
 		c.refresh(i)
 	}
 }
 
 // buildIndex builds the indexes for finding groups, with all counts at 0.
-func (c *Cluster) buildIndex() {
+func (b *builder) buildIndex() {
+	c := b.c
 	words := (len(c.groups) + 63) / 64
 	c.open, c.unhealthy = make([]uint64, words), make([]uint64, words)
 	c.avail = make([]uint16, len(c.groups))
@@ -275,7 +302,7 @@ func binValue(u *GPU, class int) PMScore {
 // changes whether a GPU is available.
 func (c *Cluster) refresh(i int) {
 	u := &c.gpus[i]
-	now := !u.taken && outOfUse(u.GPU) == 0
+	now := !u.taken && outOfUse(u.Health) == 0
 	if now == u.available {
 		return
 	}
@@ -303,10 +330,10 @@ func (c *Cluster) refresh(i int) {
 	c.avail[u.group] += d
 	setBit(c.open, u.group, c.avail[u.group] > 0)
 	c.free += int(int16(d))
-	n := &c.nodes[g.node]
-	c.nodeFree[g.node] += int32(int16(d))
-	c.racks.free[n.rack] += int32(int16(d))
-	c.dcs.free[n.dc] += int32(int16(d))
+	at := &c.nodes[g.node].at
+	for t := TierNode; t <= TierDatacenter; t++ {
+		c.levels[t].free[at[t]] += int32(int16(d))
+	}
 	c.stateHash ^= hashOfGPU(i)
 }
 
@@ -373,24 +400,13 @@ func (c *Cluster) SetTaken(gpu int, taken bool) {
 	c.refresh(gpu)
 }
 
-// SetHealth sets whether one GPU is unhealthy, and whether it is quarantined.
-func (c *Cluster) SetHealth(gpu int, unhealthy, quarantined bool) {
-	now := *c.gpus[gpu].GPU
-	now.Unhealthy, now.Quarantined = unhealthy, quarantined
-	c.setUse(gpu, &now)
-}
-
-// SetUnavailable marks a GPU as unavailable, or as available again.
-func (c *Cluster) SetUnavailable(gpu int, unavailable bool) {
-	now := *c.gpus[gpu].GPU
-	now.Unavailable = unavailable
-	c.setUse(gpu, &now)
-}
-
-func (c *Cluster) setUse(gpu int, now *GPU) {
+// SetHealth sets whether one GPU is unhealthy, quarantined or unavailable.
+func (c *Cluster) SetHealth(gpu int, h Health) {
 	u := &c.gpus[gpu]
-	c.countUnhealthy(u.group, outOfUse(now)-outOfUse(u.GPU))
-	u.GPU = now
+	c.countUnhealthy(u.group, outOfUse(h)-outOfUse(u.Health))
+	now := *u.GPU
+	now.Health = h
+	u.GPU = &now
 	c.refresh(gpu)
 }
 
@@ -411,14 +427,6 @@ func setBit(bits []uint64, group int32, set bool) {
 	}
 }
 
-// outOfUse returns 1 for a GPU that cannot be chosen even if no job uses it, otherwise 0.
-func outOfUse(u *GPU) int32 {
-	if u.Unhealthy || u.Quarantined || u.Unavailable {
-		return 1
-	}
-	return 0
-}
-
 // SetFree replaces the unallocated resources of a node. A resource is negative if the node's
 // allocations use more of it than the node now has.
 func (c *Cluster) SetFree(node int, r Resources) {
@@ -426,6 +434,14 @@ func (c *Cluster) SetFree(node int, r Resources) {
 		c.stateHash ^= hashOfResources(node, c.resources[node]) ^ hashOfResources(node, r)
 		c.resources[node] = r
 	}
+}
+
+// outOfUse returns 1 for a GPU that cannot be chosen even if no job uses it, otherwise 0.
+func outOfUse(h Health) int32 {
+	if h == (Health{}) {
+		return 0
+	}
+	return 1
 }
 
 // Free returns the unallocated resources of a node.

@@ -56,11 +56,11 @@ func (f *Found) reasons(c *Cluster, g Gang, p Policy, ok bool) Decision {
 		within = g.preferring(f.prefer)
 	}
 	s := newSearch(c, within, p, f.model)
-	d.Walk, d.WalkOmitted = s.entriesTo(f.walked)
+	d.Walk, d.WalkOmitted = s.entriesTo(f.trail.walked)
 	for i := range d.Walk {
 		e := &d.Walk[i]
 		e.Taken = i == len(d.Walk)-1
-		e.PassedOver = !e.Taken && e.Bin >= f.roomier[e.Tier]
+		e.PassedOver = !e.Taken && e.Bin >= f.trail.roomier[e.Tier]
 	}
 	if packed, ok := s.packedInstead(g); ok {
 		d.Packed = Describe(c, g, packed)
@@ -77,7 +77,7 @@ func (s *search) packedInstead(g Gang) (Placement, bool) {
 		if !ok {
 			return pl, false
 		}
-		return s.predict(pl.Members), true
+		return Predict(s.c, g, pl.Members), true
 	}
 	packed := newSearch(s.c, g, policy, s.model)
 	packed.listed = s.listed
@@ -85,7 +85,7 @@ func (s *search) packedInstead(g Gang) (Placement, bool) {
 	if members == nil {
 		return Placement{}, false
 	}
-	return packed.predict(members), true
+	return Predict(s.c, g, members), true
 }
 
 // SameGPUs reports whether two placements hold the same GPUs.
@@ -220,7 +220,7 @@ func candidates(c *Cluster, g Gang) Candidates {
 // under the reason that operators must fix first.
 func (n *Candidates) add(gpus []gpuState) {
 	for i := range gpus {
-		u := &gpus[i]
+		u := &gpus[i].Health
 		switch {
 		case u.Unhealthy:
 			n.Unhealthy++
@@ -259,7 +259,8 @@ func (c *Cluster) freeInliers(group, class int) int {
 	if from == c.bins.offset[class][group] {
 		return int(c.avail[group])
 	}
-	return int(c.bins.upTo[class][int(from)+len(c.models[c.groups[group].model].values[class])-1])
+	bins := c.bins.offset[class][group+1] - c.bins.offset[class][group]
+	return int(c.bins.upTo[class][from+bins-1])
 }
 
 // WhyNot returns why the gang does not fit now. impossible is true if the gang would not fit even
@@ -517,6 +518,5 @@ func (c *Cluster) places(group int, t Tier) iter.Seq2[place, int] {
 		}
 		return maps.All(in)
 	}
-	at := map[Tier]int32{TierNode: gs.node, TierRack: n.rack, TierDatacenter: n.dc}[t]
-	return func(yield func(place, int) bool) { yield(place{gs.model, at, 0}, int(gs.n)) }
+	return func(yield func(place, int) bool) { yield(place{gs.model, n.at[t], 0}, int(gs.n)) }
 }

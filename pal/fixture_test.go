@@ -131,9 +131,9 @@ func mark(t *testing.T, c *Cluster, d *datadriven.TestData) string {
 			case "free":
 				c.SetTaken(i, false)
 			case "unhealthy":
-				c.SetHealth(i, true, false)
+				c.SetHealth(i, Health{Unhealthy: true})
 			case "quarantined":
-				c.SetHealth(i, false, true)
+				c.SetHealth(i, Health{Quarantined: true})
 			}
 		}
 	}

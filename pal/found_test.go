@@ -21,7 +21,7 @@ func change(t *rapid.T, c *Cluster) {
 	case 0:
 		c.SetTaken(u, yes)
 	case 1:
-		c.SetHealth(u, yes, false)
+		c.SetHealth(u, Health{Unhealthy: yes})
 	case 2:
 		c.SetFree(rapid.IntRange(0, c.NumNodes()-1).Draw(t, "node"), Resources{MemoryMB: rapid.IntRange(0, 5).Draw(t, "free")})
 	}

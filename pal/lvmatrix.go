@@ -55,7 +55,13 @@ func (s *search) lvMatrix() []lvEntry {
 	return s.matrix(s.c.locality, s.k, append(ts, s.g.MaxTier))
 }
 
-// walk is PAL (alg. 2): it takes the first entry of the L×V matrix that can hold the gang. As in
+// walk is the walk of one search through the L×V matrix.
+type walk struct {
+	s    *search
+	best [TierCluster + 1]domain // best domain of each tier that the walk has tried
+}
+
+// place is PAL (alg. 2): it takes the first entry of the L×V matrix that can hold the gang. As in
 // the artifact, PM-First places a gang of one GPU, because such a gang gains nothing from locality.
 // If the policy leaves room for wide gangs, bestNode places a gang of one GPU instead.
 //
@@ -68,26 +74,25 @@ func (s *search) lvMatrix() []lvEntry {
 // entry's bin. In wider domains, PM-First chooses the GPUs. The artifact tries all combinations of
 // a node's GPUs. The walk tries only one combination: if one with a lower bin existed, the walk
 // would have taken it earlier.
-func (s *search) walk() []Member {
+func (w *walk) place() []Member {
+	s := w.s
 	if s.n == 1 && s.p.RoomForWide > 0 && s.g.MaxTier == 0 {
-		d := s.bestNode()
+		d := w.bestNode()
 		if d.v < len(s.values) {
-			return s.within(d)
+			return w.within(&d)
 		}
 	}
 	if s.n == 1 {
 		return s.pmFirst(s.groups(), len(s.values)-1)
 	}
-	var found [TierCluster + 1]domain
-	var known [TierCluster + 1]bool
 	for i, e := range s.lvMatrix() {
-		d := &found[e.tier]
-		if !known[e.tier] {
-			*d, known[e.tier] = s.bestDomain(e.tier), true
+		d := &w.best[e.tier]
+		if d.tier == 0 {
+			*d = w.bestDomain(e.tier)
 		}
-		s.walked = i + 1
+		s.trail.walked = i + 1
 		if d.v <= e.v {
-			return s.within(*d)
+			return w.within(d)
 		}
 	}
 	return nil
@@ -108,40 +113,26 @@ type domain struct {
 
 // bestDomain finds the best domain of a tier. For a node, it calls bestNode if the gang needs one
 // device group, otherwise bestOf.
-func (s *search) bestDomain(t Tier) domain {
+func (w *walk) bestDomain(t Tier) domain {
 	switch t {
 	case TierIsland, TierNUMA:
-		return s.bestSubdomain(t)
+		return w.bestSubdomain(t)
 	case TierNode:
-		if s.g.Sharing == nil && (s.model != anyModel || len(s.g.MemberSets) == 1) {
-			return s.bestNode()
+		if w.s.g.Sharing == nil && (w.s.model != anyModel || len(w.s.g.MemberSets) == 1) {
+			return w.bestNode()
 		}
-		return s.bestOf(t, len(s.c.nodes), s.groupsOfNode)
-	case TierRack:
-		return s.inFewNodes(s.bestOf(t, len(s.c.racks.groups), s.c.racks.groupsOf))
-	case TierDatacenter:
-		return s.inFewNodes(s.bestOf(t, len(s.c.dcs.groups), s.c.dcs.groupsOf))
+		return w.bestOf(t)
+	case TierRack, TierDatacenter:
+		return w.inFewNodes(w.bestOf(t))
 	}
-	d := s.noDomain(t)
-	d.groups = s.groups()
-	if s.simple(d.groups) {
-		d.v = s.lowestBinOfAll()
+	d := w.noDomain(t)
+	d.groups = w.s.groups()
+	if w.s.simple(d.groups) {
+		d.v = w.s.lowestBinOfAll()
 	} else {
-		d.v, _ = s.lowestBinOf(d.groups, d.v)
+		d.v, _ = w.s.lowestBinOf(d.groups, d.v)
 	}
-	return s.inFewNodes(d)
-}
-
-// groupsOf returns the device groups of domain i, and the number of their available GPUs.
-func (d *topologyLevel) groupsOf(i int) (groups []int32, free int) {
-	return d.groups[i], int(d.free[i])
-}
-
-// groupsOfNode returns the device groups of node i, which are consecutive, and the number of their
-// available GPUs.
-func (s *search) groupsOfNode(i int) (groups []int32, free int) {
-	n := &s.c.nodes[i]
-	return s.everywhere()[n.firstGroup : n.firstGroup+n.groups], int(s.c.nodeFree[i])
+	return w.inFewNodes(d)
 }
 
 // better reports whether a domain beats the best so far.
@@ -150,11 +141,12 @@ func (d domain) better(best domain) bool {
 }
 
 // noDomain is worse than any domain that works.
-func (s *search) noDomain(t Tier) domain { return domain{v: len(s.values), tier: t} }
+func (w *walk) noDomain(t Tier) domain { return domain{v: len(w.s.values), tier: t} }
 
 // bestNode finds one device group that holds the whole gang. The cheap checks come first.
-func (s *search) bestNode() domain {
-	best := s.noDomain(TierNode)
+func (w *walk) bestNode() domain {
+	s := w.s
+	best := w.noDomain(TierNode)
 	if s.n > s.c.largestGroup {
 		return best
 	}
@@ -169,8 +161,8 @@ func (s *search) bestNode() domain {
 		}
 	}
 	if s.p.RoomForWide > 0 && best.v < len(s.values) {
-		s.roomier[TierNode] = s.values[best.v]
-		best = s.tightest(best)
+		s.trail.roomier[TierNode] = s.values[best.v]
+		best = w.tightest(best)
 	}
 	return best
 }
@@ -192,8 +184,9 @@ func (s *search) lowestBin(group int32) (v, free int) {
 
 // bestSubdomain looks for one island or NUMA node that holds the whole gang. A group is skipped if
 // the gang needs a higher bin on the whole group than on the best subdomain so far.
-func (s *search) bestSubdomain(t Tier) domain {
-	best := s.noDomain(t)
+func (w *walk) bestSubdomain(t Tier) domain {
+	s := w.s
+	best := w.noDomain(t)
 	if s.n > s.c.largestGroup {
 		return best
 	}
@@ -206,7 +199,7 @@ func (s *search) bestSubdomain(t Tier) domain {
 			continue
 		}
 		for _, sub := range s.subdomains(g, t) {
-			d := s.subdomain(g, t, sub)
+			d := w.subdomain(g, t, sub)
 			if d.better(best) {
 				best = d
 			}
@@ -240,7 +233,8 @@ func subdomainOf(u *GPU, t Tier) uint16 {
 
 // subdomain counts the GPUs of one island or NUMA node by bin, then adds up the counts from the
 // lowest bin until the gang fits.
-func (s *search) subdomain(group int32, t Tier, sub uint16) domain {
+func (w *walk) subdomain(group int32, t Tier, sub uint16) domain {
+	s := w.s
 	perBin := zeros(&s.c.scratch.perBin, len(s.values))
 	g := s.c.groups[group]
 	for i := g.first; i < g.first+g.n; i++ {
@@ -255,19 +249,18 @@ func (s *search) subdomain(group int32, t Tier, sub uint16) domain {
 			return domain{v: v, free: free, group: group, sub: sub, tier: t}
 		}
 	}
-	return s.noDomain(t)
+	return w.noDomain(t)
 }
 
-// bestOf finds the best node, rack or datacenter that holds the whole gang. For place i, of(i)
-// returns the device groups and the number of free GPUs.
-func (s *search) bestOf(t Tier, n int, of func(i int) (groups []int32, free int)) domain {
-	best := s.noDomain(t)
-	for i := range n {
-		groups, free := of(i)
-		if free < s.n {
+// bestOf finds the best node, rack or datacenter that holds the whole gang.
+func (w *walk) bestOf(t Tier) domain {
+	best := w.noDomain(t)
+	level := &w.s.c.levels[t]
+	for i, groups := range level.groups {
+		if int(level.free[i]) < w.s.n {
 			continue
 		}
-		v, free := s.lowestBinOf(groups, best.v)
+		v, free := w.s.lowestBinOf(groups, best.v)
 		d := domain{v: v, free: free, groups: groups, tier: t}
 		if d.better(best) {
 			best = d
@@ -380,7 +373,8 @@ func (s *search) addCapacity(group int32, slots, gpus []int) {
 
 // within chooses the gang's GPUs in the domain d, which can hold the gang. As in the artifact,
 // within takes the GPUs of a group in the order of their index, not of their bin.
-func (s *search) within(d domain) []Member {
+func (w *walk) within(d *domain) []Member {
+	s := w.s
 	switch {
 	case d.chosen != nil:
 		return d.chosen

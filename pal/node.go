@@ -16,17 +16,20 @@ type GPU struct {
 	Binned [NumClasses]PMScore
 	// Classes are the published variability classes. 1 is the fastest class, and 0 means no class.
 	Classes [NumClasses]uint8
-	// Unhealthy, Quarantined and Unavailable GPUs are never chosen. A GPU is Unavailable if its
-	// node accepts no jobs, or if unreported tasks may still run on the GPU.
-	Unhealthy   bool
-	Quarantined bool
-	Unavailable bool
+	Health  Health
 	// Degraded is why the GPU counts as degraded; "" if it does not. A degraded GPU has the slowest
 	// bin and class, so it is chosen last.
 	Degraded string
 	// NUMA and Island are the NUMA node and the NVLink island within the node,
 	// counted from 1; 0 means unknown.
 	NUMA, Island uint16
+}
+
+// Health says why a GPU must not be chosen. The zero value is a GPU that can be chosen.
+type Health struct {
+	Unhealthy   bool
+	Quarantined bool
+	Unavailable bool // the node accepts no jobs, or unreported tasks may still run on the GPU
 }
 
 // DeviceGroup is a Nomad device group of one node: instances of one model. Nomad serves a device

@@ -29,21 +29,11 @@ func (c *Cluster) countOutliers(above float64) {
 	c.outliers = outliers{above: above}
 	for k := range NumClasses {
 		c.bins.inliers[k] = slices.Clone(c.bins.offset[k])
-		c.bins.upTo[k] = c.bins.upTo[k][:c.counted(k)]
+		c.bins.upTo[k] = c.bins.upTo[k][:c.bins.offset[k][len(c.groups)]]
 		for g := range c.groups {
 			c.countOutliersIn(int32(g), k)
 		}
 	}
-}
-
-// counted returns the number of entries of upTo[class] that count all GPUs. In upTo, the counts
-// without outliers follow these entries.
-func (c *Cluster) counted(class int) int {
-	last := len(c.groups) - 1
-	if last < 0 {
-		return 0
-	}
-	return int(c.bins.offset[class][last]) + len(c.models[c.groups[last].model].values[class])
 }
 
 // countOutliersIn finds the outliers of one group by their raw PM scores. If the group has

@@ -26,12 +26,11 @@ func Place(c *Cluster, g Gang, p Policy) (pl Placement, ok bool) {
 // Found is a placement with the details of its search, which [ExplainFound] uses.
 type Found struct {
 	Placement
-	policy  Policy
-	prefer  int // index of the preference under which the gang fits; -1: none
-	model   int // model that was searched, or anyModel
-	walked  int // entries of the L×V matrix that were walked
-	roomier roomier
-	each    []Found // what was found, at most one placement per model; nil if no speeds are known
+	policy Policy
+	prefer int // index of the preference under which the gang fits; -1: none
+	model  int // model that was searched, or anyModel
+	trail  trail
+	each   []Found // what was found, at most one placement per model; nil if no speeds are known
 }
 
 // By returns the policy that found the placement. If the policy is unknown, By returns the zero
@@ -73,12 +72,13 @@ func findWithin(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 		if members == nil {
 			continue
 		}
-		crowd := s.crowd(members)
+		l := layout{c, &g, members}
+		crowd := l.crowd()
 		better := !ok || crowd < crowded
 		if !better && (crowd > crowded || m == anyModel) {
 			continue
 		}
-		of := Found{s.predict(members), p, -1, m, s.walked, s.roomier, nil}
+		of := Found{l.placement(), p, -1, m, s.trail, nil}
 		if better {
 			all = all[:0]
 		}

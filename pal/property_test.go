@@ -35,7 +35,7 @@ func draw(t *rapid.T) drawn {
 		node := Node{ID: fmt.Sprint(n), Name: fmt.Sprint(n), Rack: rapid.SampledFrom([]string{"", "r0", "r1"}).Draw(t, "rack"), Free: Resources{MemoryMB: rapid.IntRange(1, 5).Draw(t, "mem")}}
 		g := DeviceGroup{Name: "gpu"}
 		for range rapid.IntRange(1, 4).Draw(t, "gpus") {
-			u := GPU{ID: fmt.Sprint(id), NUMA: uint16(rapid.IntRange(0, 2).Draw(t, "numa")), Unhealthy: rapid.IntRange(0, 9).Draw(t, "unhealthy") == 0}
+			u := GPU{ID: fmt.Sprint(id), NUMA: uint16(rapid.IntRange(0, 2).Draw(t, "numa")), Health: Health{Unhealthy: rapid.IntRange(0, 9).Draw(t, "unhealthy") == 0}}
 			for k := range NumClasses {
 				u.Scores[k] = scores.Draw(t, "score")
 				u.Binned[k] = u.Scores[k]
@@ -72,7 +72,7 @@ func (d drawn) cluster(t *rapid.T) *Cluster {
 
 // sameCluster compares clusters in all counts.
 var sameCluster = cmp.Options{
-	cmp.AllowUnexported(Cluster{}, binCounts{}, nodeState{}, groupState{}, gpuState{}, modelState{}, scores{}, topologyLevel{}, outliers{}),
+	cmp.AllowUnexported(Cluster{}, binCounts{}, nodeState{}, groupState{}, gpuState{}, modelState{}, scores{}, level{}, outliers{}),
 	cmpopts.IgnoreFields(Cluster{}, "scratch", "scales"),
 }
 

@@ -5,6 +5,12 @@ package pal
 
 import "math"
 
+// trail says what PAL tried before it chose GPUs.
+type trail struct {
+	walked  int // entries of the L×V matrix
+	roomier roomier
+}
+
 // roomier contains the bin that PAL as published would have used, for each tier in which
 // [Policy.RoomForWide] chose GPUs. The value is that of the lowest bin at which PAL could have
 // taken a domain. For other tiers, it contains +Inf.
@@ -20,12 +26,13 @@ func nowhere() (r roomier) {
 // inFewNodes places the gang on as few nodes of the domain as possible, if this costs only a little
 // more than the best bin. The limit on the extra cost is half of the limit for a gang on one node:
 // see tightest.
-func (s *search) inFewNodes(d domain) domain {
+func (w *walk) inFewNodes(d domain) domain {
+	s := w.s
 	if s.p.RoomForWide == 0 || d.v == len(s.values) {
 		return d
 	}
 	worst := d.v
-	chosen := s.fromSlots(d.groups, s.littleMore(d.v, s.p.RoomForWide/2), func(all []binSlots, need int) []binSlots {
+	chosen := s.fromSlots(d.groups, w.littleMore(d.v, s.p.RoomForWide/2), func(all []binSlots, need int) []binSlots {
 		kept := s.fewestNodes(all, need)
 		for i := range kept {
 			worst = max(worst, int(kept[i].v))
@@ -35,13 +42,14 @@ func (s *search) inFewNodes(d domain) domain {
 	if chosen == nil { // the gang's member sets compete for the GPUs
 		return d
 	}
-	s.roomier[d.tier] = s.values[d.v]
+	s.trail.roomier[d.tier] = s.values[d.v]
 	d.chosen, d.v = chosen, worst
 	return d
 }
 
 // littleMore returns the highest bin whose value is at most (1 + more) × the value of bin v.
-func (s *search) littleMore(v int, more float64) int {
+func (w *walk) littleMore(v int, more float64) int {
+	s := w.s
 	limit := v
 	for limit+1 < len(s.values) && float64(s.values[limit+1]) <= (1+more)*float64(s.values[v]) {
 		limit++
@@ -51,8 +59,9 @@ func (s *search) littleMore(v int, more float64) int {
 
 // tightest chooses the node with the fewest free GPUs among the nodes on which the gang costs only
 // a little more than on the best node. So empty nodes stay free for gangs that need a whole node.
-func (s *search) tightest(best domain) domain {
-	limit, fewest := s.littleMore(best.v, s.p.RoomForWide), s.free(best.group)
+func (w *walk) tightest(best domain) domain {
+	s := w.s
+	limit, fewest := w.littleMore(best.v, s.p.RoomForWide), s.free(best.group)
 	for _, g := range s.groups() {
 		n := s.free(g)
 		if n < s.n || n >= fewest {

@@ -16,18 +16,17 @@ import (
 // set that fit one model: see simple.
 type search struct {
 	*scale
-	c       *Cluster
-	g       Gang
-	p       Policy
-	k       int     // index of the gang's class
-	n       int     // GPUs that the gang requests
-	model   int     // model to search, or anyModel
-	avoid   bool    // the cluster has outliers, and the search leaves them out
-	offset  []int32 // of each group's counts in Cluster.upTo
-	fits    []fit   // by member set; prepare sets it
-	listed  []int32 // see groups
-	walked  int     // entries of the matrix that PAL walked
-	roomier roomier
+	c      *Cluster
+	g      Gang
+	p      Policy
+	k      int     // index of the gang's class
+	n      int     // GPUs that the gang requests
+	model  int     // model to search, or anyModel
+	avoid  bool    // the cluster has outliers, and the search leaves them out
+	offset []int32 // of each group's counts in Cluster.upTo
+	fits   []fit   // by member set; prepare sets it
+	listed []int32 // see groups
+	trail  trail
 }
 
 // scale contains the bin values and their matrix, which all searches for one class and model share.
@@ -44,7 +43,7 @@ type scale struct {
 type scratch struct {
 	models              []int
 	fits                []fit
-	listed, everywhere  []int32
+	listed              []int32
 	slots               []binSlots
 	perBin, perCount    []int
 	slotsUpTo, gpusUpTo []int
@@ -55,7 +54,7 @@ type scratch struct {
 
 // newSearch returns a search for GPUs of one model. Call [search.prepare] before placing a gang.
 func newSearch(c *Cluster, g Gang, p Policy, model int) *search {
-	s := &search{c: c, g: g, p: p, k: g.class(), n: g.GPUs(), model: model, roomier: nowhere()}
+	s := &search{c: c, g: g, p: p, k: g.class(), n: g.GPUs(), model: model, trail: trail{roomier: nowhere()}}
 	s.scale = c.scaleOf(s.k, model)
 	s.offset = c.bins.offset[s.k]
 	if p.OutlierThreshold > 0 && c.outliers.gpus[s.k] > 0 {
@@ -108,12 +107,11 @@ func (s *search) place() []Member {
 		return nil
 	}
 	s.prepare()
-	if s.g.MaxTier > 0 { // the other policies do not enforce a limit
-		return s.walk()
+	if s.p.Name == PAL || s.g.MaxTier > 0 { // the other policies do not enforce a limit
+		w := walk{s: s}
+		return w.place()
 	}
 	switch s.p.Name {
-	case PAL:
-		return s.walk()
 	case PMFirst:
 		return s.pmFirst(s.groups(), len(s.values)-1)
 	case Packed:
@@ -215,15 +213,6 @@ func (s *search) mayChoose(i int) bool {
 	return u.available && !(s.avoid && u.outlier>>s.k&1 != 0)
 }
 
-// everywhere lists all device groups.
-func (s *search) everywhere() []int32 {
-	all := &s.c.scratch.everywhere
-	for i := len(*all); i < len(s.c.groups); i++ {
-		*all = append(*all, int32(i))
-	}
-	return *all
-}
-
 // groups lists the device groups, in order, that can serve at least one member set and have an
 // available GPU. The list is in the cluster's scratch memory, so it is valid only until the next
 // search.
@@ -286,33 +275,4 @@ func (s *search) split(group int32, gpus []int) []Member {
 		}
 	}
 	return ms
-}
-
-// tier returns the smallest tier in use that holds all members. An unknown island or NUMA node
-// counts as different from all others, even from other unknown ones.
-func (s *search) tier(members []Member) Tier {
-	c := s.c
-	first := c.gpus[members[0].GPUs[0]]
-	fg := c.groups[first.group]
-	same := [TierCluster + 1]bool{TierIsland: first.Island != 0, TierNUMA: first.NUMA != 0, TierNode: true, TierRack: true, TierDatacenter: true, TierCluster: true}
-	for _, m := range members {
-		g := c.groups[m.Group]
-		same[TierNode] = same[TierNode] && g.node == fg.node
-		same[TierRack] = same[TierRack] && c.nodes[g.node].rack == c.nodes[fg.node].rack
-		same[TierDatacenter] = same[TierDatacenter] && c.nodes[g.node].dc == c.nodes[fg.node].dc
-		for _, u := range m.GPUs {
-			same[TierIsland] = same[TierIsland] && c.gpus[u].Island == first.Island
-			same[TierNUMA] = same[TierNUMA] && c.gpus[u].NUMA == first.NUMA
-		}
-	}
-	// Islands and NUMA nodes are numbered per node: island 1 of one node is not island 1 of another
-	// node.
-	same[TierIsland] = same[TierIsland] && same[TierNode]
-	same[TierNUMA] = same[TierNUMA] && same[TierNode]
-	for t := TierIsland; t < TierCluster; t++ {
-		if same[t] && c.locality.uses(t) {
-			return t
-		}
-	}
-	return TierCluster
 }

@@ -375,7 +375,7 @@ func (s *search) placeBeside() []Member {
 		in := newSearch(s.c, g, s.p, s.model)
 		members := in.place()
 		if members != nil {
-			s.walked, s.roomier = in.walked, in.roomier
+			s.trail = in.trail
 			return members
 		}
 	}

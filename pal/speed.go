@@ -135,31 +135,3 @@ func (d *Decision) markModel() {
 		m.Chosen = slices.ContainsFunc(d.Chosen.Members, func(on ChosenMember) bool { return on.Device == m.Device })
 	}
 }
-
-// modelOf returns the model of all members; "" if the members have different models.
-func (s *search) modelOf(members []Member) (name string) {
-	for i, m := range members {
-		of := s.c.models[s.c.groups[m.Group].model].name
-		switch {
-		case i == 0:
-			name = of
-		case name != of:
-			return ""
-		}
-	}
-	return name
-}
-
-// speed returns the speed on the slowest model that the members use; 0 if none is known.
-func (s *search) speed(members []Member) (slowest float64) {
-	if len(s.g.Speeds) == 0 {
-		return 0
-	}
-	for i, m := range members {
-		v := s.g.Speeds.On(s.c.models[s.c.groups[m.Group].model].name)
-		if i == 0 || v < slowest {
-			slowest = v
-		}
-	}
-	return slowest
-}

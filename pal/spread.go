@@ -62,7 +62,7 @@ func (s *search) spread() []Member {
 			}
 		}
 	}
-	if s.g.MaxTier > 0 && s.tier(members) > s.g.MaxTier {
+	if s.g.MaxTier > 0 && (layout{s.c, &s.g, members}).tier() > s.g.MaxTier {
 		return nil
 	}
 	return members
@@ -74,22 +74,6 @@ func (s *search) spreads() bool {
 	return several || slices.ContainsFunc(s.g.MemberSets, func(set MemberSet) bool {
 		return len(set.Spreads) > 0
 	})
-}
-
-// crowd returns the number of pairs of replicas of one set that share a node. For gangs without
-// replicas, it returns 0.
-func (s *search) crowd(members []Member) (pairs int) {
-	if !s.g.Replicas {
-		return 0
-	}
-	type at struct{ set, node int }
-	on := map[at]int{}
-	for _, m := range members {
-		k := at{m.MemberSet, int(s.c.groups[m.Group].node)}
-		pairs += on[k]
-		on[k]++
-	}
-	return pairs
 }
 
 // placedPart is a part of a gang, and its placement.
@@ -198,7 +182,7 @@ func (a *areas) next(s *search, set MemberSet) (placedPart, bool) {
 		members := in.placeBeside()
 		if members != nil {
 			a.add(s.c, members)
-			return placedPart{part, in.predict(members)}, true
+			return placedPart{part, Predict(s.c, part, members)}, true
 		}
 	}
 	return placedPart{}, false

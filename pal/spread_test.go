@@ -139,7 +139,7 @@ func TestReplicasAreEven(t *testing.T) {
 		for _, m := range f.Members {
 			node, _ := c.Group(m.Group)
 			on[node]++
-			worst = max(worst, newSearch(c, plain, p, anyModel).tier([]Member{m}))
+			worst = max(worst, layout{c, &plain, []Member{m}}.tier())
 		}
 		for _, m := range f.Members {
 			node, _ := c.Group(m.Group)

@@ -34,7 +34,7 @@ func hashOfTopology(c *Cluster) uint64 {
 	for _, u := range c.gpus {
 		g := c.groups[u.group]
 		n := c.nodes[g.node]
-		add(uint64(u.group), uint64(g.node), uint64(g.model), uint64(n.rack), uint64(n.dc), uint64(u.NUMA), uint64(u.Island))
+		add(uint64(u.group), uint64(g.node), uint64(g.model), uint64(n.at[TierRack]), uint64(n.at[TierDatacenter]), uint64(u.NUMA), uint64(u.Island))
 		for k := range NumClasses {
 			add(math.Float64bits(float64(u.Scores[k])), math.Float64bits(float64(binValue(u.GPU, k))))
 		}

@@ -69,7 +69,7 @@ func TestHostileNodes(t *testing.T) {
 					t.Fatalf("%s is missing", id)
 				}
 				node, device := p.m.View.Cluster.Group(p.m.View.Cluster.GroupOf(i))
-				if n := p.m.View.Cluster.Node(node); !strings.HasPrefix(n.ID, "honest-") || device != "nvidia/gpu/H200" || p.m.View.Cluster.GPU(i).Unhealthy {
+				if n := p.m.View.Cluster.Node(node); !strings.HasPrefix(n.ID, "honest-") || device != "nvidia/gpu/H200" || p.m.View.Cluster.GPU(i).Health.Unhealthy {
 					t.Errorf("%s is a %s of %s: %+v", id, device, n.ID, p.m.View.Cluster.GPU(i))
 				}
 			}

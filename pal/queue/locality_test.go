@@ -27,7 +27,7 @@ func TestLeastCostWhileItDoesNotFit(t *testing.T) {
 	}
 	away := func(yes bool) {
 		for u := range c.NumGPUs() {
-			c.SetHealth(u, yes, false)
+			c.SetHealth(u, pal.Health{Unhealthy: yes})
 		}
 	}
 	away(true)

@@ -285,7 +285,7 @@ func TestModelOutOfUse(t *testing.T) {
 		t.Fatalf("a is ten times as fast: %q", got)
 	}
 	w.now = time.Minute
-	w.cluster.SetHealth(1, false, true) // the GPU of a
+	w.cluster.SetHealth(1, pal.Health{Quarantined: true}) // the GPU of a
 	w.report("end", "runs")
 	if got := w.decide(); got != "start waits on b\n" {
 		t.Errorf("a is quarantined: %q", got)
@@ -296,7 +296,7 @@ func TestModelOutOfUse(t *testing.T) {
 		t.Errorf("a is quarantined, a new gang: %q", got)
 	}
 	w.report("end", "comes")
-	w.cluster.SetHealth(1, false, false)
+	w.cluster.SetHealth(1, pal.Health{})
 	w.submitAt(t, "again", 0.1, time.Hour)
 	w.submitAt(t, "next", 0.1, time.Hour)
 	if got := w.decide(); got != "start again on a\n" {

@@ -358,7 +358,7 @@ func TestStaleCluster(t *testing.T) {
 		if what == "ended" {
 			w.cluster.Release(w.gangs["a"], w.places["a"])
 		} else {
-			w.cluster.SetHealth(w.places["a"].GPUs()[0], true, false)
+			w.cluster.SetHealth(w.places["a"].GPUs()[0], pal.Health{Unhealthy: true})
 		}
 		w.now, w.manual = time.Hour, true
 		if err := w.submit("c 8 prio=9"); err != nil {

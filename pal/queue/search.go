@@ -301,8 +301,7 @@ func (p *finder) busy(u int) bool {
 	if p.c.Available(u) {
 		return false
 	}
-	gpu := p.c.GPU(u)
-	return !gpu.Unhealthy && !gpu.Quarantined && !gpu.Unavailable
+	return p.c.GPU(u).Health == pal.Health{}
 }
 
 // freeNow returns the GPUs that are available.

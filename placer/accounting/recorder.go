@@ -430,7 +430,7 @@ func (m *picture) scoresOf(model string, class pal.AppClass) []float64 {
 	c, all := m.View.Cluster, []float64(nil)
 	for i := range c.NumGPUs() {
 		g := c.GPU(i)
-		if g.Unhealthy || g.Quarantined || g.Unavailable || modelAt(m.Model, i) != model {
+		if g.Health != (pal.Health{}) || modelAt(m.Model, i) != model {
 			continue
 		}
 		score := float64(g.Scores[class.Index()])

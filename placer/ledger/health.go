@@ -8,6 +8,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
@@ -18,11 +19,13 @@ func (v *Ledger) refreshHealth() {
 	for i, d := range v.Devices {
 		node := v.GroupNode(i)
 		for _, in := range d.Instances {
-			u := v.Cluster.Find(in.ID)
-			v.Cluster.SetHealth(u, !in.Healthy, v.opts.Quarantined[attr.GPUOf(in.ID)])
-			v.Cluster.SetUnavailable(u, v.unavailable(node, in.ID) != "")
+			v.Cluster.SetHealth(v.Cluster.Find(in.ID), v.health(node, in))
 		}
 	}
+}
+
+func (v *Ledger) health(n *api.Node, in *api.NodeDevice) pal.Health {
+	return pal.Health{Unhealthy: !in.Healthy, Quarantined: v.opts.Quarantined[attr.GPUOf(in.ID)], Unavailable: v.unavailable(n, in.ID) != ""}
 }
 
 // Unavailable returns the reason why no job can be placed on GPU u now, even if a job holds the

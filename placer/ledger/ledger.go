@@ -171,10 +171,7 @@ func (v *Ledger) deviceGroup(n *api.Node, d *api.NodeDeviceResource) pal.DeviceG
 	g := pal.DeviceGroup{Name: d.Vendor + "/" + d.Type + "/" + d.Name, Shared: d.Type == attr.SharedType}
 	said := v.published(d)
 	for _, in := range d.Instances {
-		u := pal.GPU{
-			ID: in.ID, Unhealthy: !in.Healthy, Quarantined: v.opts.Quarantined[attr.GPUOf(in.ID)], Unavailable: v.unavailable(n, in.ID) != "",
-			NUMA: numa[in.ID], Island: island[in.ID],
-		}
+		u := pal.GPU{ID: in.ID, Health: v.health(n, in), NUMA: numa[in.ID], Island: island[in.ID]}
 		p := v.opts.Profile
 		if p != nil {
 			for i, class := range pal.AppClasses() {

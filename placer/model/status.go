@@ -177,9 +177,9 @@ func (m *Model) GPUState(i int, now time.Time) palapi.GPUState {
 	c := m.View.Cluster
 	u := c.GPU(i)
 	switch {
-	case u.Unhealthy:
+	case u.Health.Unhealthy:
 		return palapi.GPUUnhealthy
-	case u.Quarantined && now.Before(m.Quarantine[attr.GPUOf(u.ID)].Until):
+	case u.Health.Quarantined && now.Before(m.Quarantine[attr.GPUOf(u.ID)].Until):
 		return palapi.GPUQuarantined
 	case c.Taken(i):
 		return palapi.GPUAllocated

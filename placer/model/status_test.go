@@ -32,12 +32,12 @@ func TestCountGPUs(t *testing.T) {
 		{ID: "at the threshold", Scores: scored(above, 1)},
 		{ID: "slow for A", Scores: scored(above+0.1, 1)},
 		{ID: "slow for both, and taken", Scores: scored(above+1, above+0.1)},
-		{ID: "unhealthy", Unhealthy: true, Quarantined: true, Degraded: "ecc"},
-		{ID: "unhealthy, and taken", Unhealthy: true},
-		{ID: "quarantined", Quarantined: true, Degraded: "ecc"},
-		{ID: "its quarantine has ended", Quarantined: true},
+		{ID: "unhealthy", Health: pal.Health{Unhealthy: true, Quarantined: true}, Degraded: "ecc"},
+		{ID: "unhealthy, and taken", Health: pal.Health{Unhealthy: true}},
+		{ID: "quarantined", Health: pal.Health{Quarantined: true}, Degraded: "ecc"},
+		{ID: "its quarantine has ended", Health: pal.Health{Quarantined: true}},
 		{ID: "degraded", Degraded: "ecc"},
-	}}, {Name: "nvidia/gpu.shared/X", Shared: true, GPUs: []pal.GPU{{ID: "s::0"}, {ID: "s::1"}, {ID: "s::2", Unhealthy: true}, {ID: "s::3"}}}}}}, pal.TwoTier(1.5))
+	}}, {Name: "nvidia/gpu.shared/X", Shared: true, GPUs: []pal.GPU{{ID: "s::0"}, {ID: "s::1"}, {ID: "s::2", Health: pal.Health{Unhealthy: true}}, {ID: "s::3"}}}}}}, pal.TwoTier(1.5))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -83,7 +83,7 @@ func (s facts) checkGPUs() palapi.Check {
 	c := s.m.View.Cluster
 	sick := 0
 	for i := range c.NumGPUs() {
-		if c.GPU(i).Unhealthy {
+		if c.GPU(i).Health.Unhealthy {
 			sick++
 		}
 	}

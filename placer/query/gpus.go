@@ -110,7 +110,7 @@ func (s *Snapshot) Ailing() (all []palapi.GPU) {
 // inTrouble reports whether a GPU is unhealthy, degraded, or in quarantine. Callers hold mu.
 func (s *Snapshot) inTrouble(i int) bool {
 	u := s.m.View.Cluster.GPU(i)
-	return u.Unhealthy || u.Degraded != "" || s.quarantineOf(u.ID) != nil
+	return u.Health.Unhealthy || u.Degraded != "" || s.quarantineOf(u.ID) != nil
 }
 
 // quarantineOf returns the quarantine of a GPU, or nil if the GPU is not in quarantine. Callers
@@ -128,7 +128,7 @@ func (s *Snapshot) gpu(i int, unhealthy map[string]string) palapi.GPU {
 	u := c.GPU(i)
 	node, device := c.Group(c.GroupOf(i))
 	g := palapi.GPU{
-		ID: u.ID, Node: c.Node(node).Name, Rack: c.Node(node).Rack, Device: device, State: s.m.GPUState(i, s.m.Time), Healthy: !u.Unhealthy, Available: c.Available(i),
+		ID: u.ID, Node: c.Node(node).Name, Rack: c.Node(node).Rack, Device: device, State: s.m.GPUState(i, s.m.Time), Healthy: !u.Health.Unhealthy, Available: c.Available(i),
 		Unhealthy: unhealthy[u.ID], Unavailable: s.m.View.Unavailable(i), Degraded: u.Degraded, OutlierFor: s.m.OutlierFor(i),
 		PMScores: map[pal.AppClass]pal.PMScore{}, Classes: map[pal.AppClass]uint8{}, Quarantine: s.quarantineOf(u.ID),
 	}

@@ -15,7 +15,7 @@ import (
 func TestMapCell(t *testing.T) {
 	gpus := []pal.GPU{
 		{ID: "a", Classes: [pal.NumClasses]uint8{1, 2, 0, 200}},
-		{ID: "b", Unhealthy: true, Quarantined: true, Degraded: "slowed by heat"},
+		{ID: "b", Health: pal.Health{Unhealthy: true, Quarantined: true}, Degraded: "slowed by heat"},
 	}
 	c, err := pal.NewCluster([]pal.Node{{ID: "n", Name: "n", Groups: []pal.DeviceGroup{{Name: "nvidia/gpu/X", GPUs: gpus}}}}, pal.TwoTier(1.7))
 	if err != nil {
