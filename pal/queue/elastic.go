@@ -211,7 +211,7 @@ func (p *pass) larger(e *entry) (to pal.Placement, ok bool) {
 // delaysHead reports whether a gang that ends at the given time uses GPUs that the head needs before.
 func (p *pass) delaysHead(pl pal.Placement, ends time.Duration) bool {
 	r := p.headReserve()
-	return r.known && ends > r.at && touches(pl, setOf(r.placement.GPUs()))
+	return r.known && ends > r.at && firstOn(pl, setOf(r.placement.GPUs())) >= 0
 }
 
 // enlarged returns the placement of the running gang e with the additional members of `more`. If

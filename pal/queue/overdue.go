@@ -156,7 +156,7 @@ func (p *pass) serveOne(e *entry) bool {
 // Each of these GPUs must be free, held by a gang of the Queue, or held for such a gang. The result is
 // also false if the gang could run into a window on these GPUs.
 func (p *pass) valid(t *reservation) bool {
-	if t.head.state != waiting || p.entries[t.head.job.ID] != t.head || p.crosses(t.head, t.placement) {
+	if t.head.state != waiting || p.entries[t.head.job.ID] != t.head || len(p.inWay(t.head, t.placement)) > 0 {
 		return false
 	}
 	busy := map[int]bool{}

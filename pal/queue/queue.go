@@ -124,7 +124,7 @@ type Queue struct {
 	tenancy
 	turn          *reservation // of the overdue gang that is the head; nil: none
 	account       account      // GPU time of overdue gangs
-	windows       []*Window
+	windows       []Window
 	passes        uint64        // number of calls of Decide
 	trying        string        // see Trying
 	localityUntil time.Duration // when the first wait for better GPUs ends; see holdsOut

@@ -324,9 +324,6 @@ func setOf(gpus []int) map[int]bool {
 	return set
 }
 
-// touches reports whether a member of the placement has a GPU of the set.
-func touches(pl pal.Placement, set map[int]bool) bool { return firstOn(pl, set) >= 0 }
-
 // firstOn returns the index of the first member that has a GPU of the set. If there is none, it
 // returns -1.
 func firstOn(pl pal.Placement, set map[int]bool) int {

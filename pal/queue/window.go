@@ -14,19 +14,18 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Window keeps GPUs free for a time, for maintenance or for some jobs (a reservation). The rule: a
-// gang that the window does not admit starts on the window's GPUs only if it ends before the window
-// begins. Gangs that already run there continue.
+// Window keeps GPUs free for a time, for maintenance or for some jobs. A gang that the window does
+// not admit starts on the window's GPUs only if the gang ends before the window begins. Gangs that
+// already run there continue.
 type Window struct {
 	Name string
 	// From and To are the beginning and the end of the window, since the caller's epoch.
 	From, To time.Duration
-	// GPUs are the numbers of the window's GPUs in the cluster.
+	// GPUs are the numbers of the window's GPUs in the cluster, in ascending order.
 	GPUs []int
 	// For is a list of the namespaces, and of the jobs in the form namespace/job, that can use the
 	// GPUs during the window. The elements of For can be patterns with * and ?.
 	For []string
-	on  map[int]bool // GPUs as a set
 }
 
 // WindowChance is a minimum probability. A gang can start on the GPUs of a window only if it ends
@@ -34,15 +33,14 @@ type Window struct {
 const WindowChance = 0.9
 
 // admits reports whether the job can use the window's GPUs during the window.
-func (w *Window) admits(j Job) bool {
-	_, id, _ := strings.Cut(j.ID, "/")
+func (w Window) admits(j Job) bool {
 	return slices.ContainsFunc(w.For, func(pattern string) bool {
-		namespace, job, named := strings.Cut(pattern, "/")
-		if ok, _ := path.Match(namespace, j.Tenant); !ok {
-			return false
+		name := j.Tenant
+		if strings.Contains(pattern, "/") {
+			name = j.ID
 		}
-		ok, _ := path.Match(flat(job), flat(id))
-		return !named || ok
+		ok, _ := path.Match(flat(pattern), flat(name))
+		return ok
 	})
 }
 
@@ -60,11 +58,7 @@ func CheckFor(pattern string) error {
 // SetWindows replaces the windows. Call it again after a window has ended, and after the cluster
 // was rebuilt, because GPU numbers have then changed.
 func (q *Queue) SetWindows(ws []Window) {
-	q.windows = nil
-	for _, w := range ws {
-		w.on = setOf(w.GPUs)
-		q.windows = append(q.windows, &w)
-	}
+	q.windows = ws
 	for _, e := range q.all { // the windows that admit a gang are part of its signature
 		q.sign(e)
 	}
@@ -78,16 +72,6 @@ func (q *Queue) admitted(j Job) (names string) {
 		}
 	}
 	return names
-}
-
-// longest returns a remaining run time, at cost 1, that the gang does not exceed with probability
-// [WindowChance].
-func (fs *foresight) longest(e *entry, now time.Duration) time.Duration {
-	left := e.limit(now)
-	if left > 0 && !fs.knowsRunTime(e) {
-		return left
-	}
-	return fs.remainingRunTime(e, now).quantile(WindowChance)
 }
 
 // quantile returns a remaining run time, at cost 1, that the gang does not exceed with the given
@@ -115,69 +99,65 @@ func (o remainingRunTime) quantile(chance float64) time.Duration {
 // reach returns when the gang ends that starts at startTime on GPUs of this cost. It ends by then
 // with the probability [WindowChance].
 func (p *finder) reach(e *entry, cost float64) time.Duration {
-	d := stretched(p.longest(e, p.now), cost)
-	if e.job.Limit > 0 { // Nomad ends the gang after the limit, however slow the gang is
-		left := e.job.Limit
-		if e.state >= running {
-			left = max(0, left-(p.now-e.startedAt))
-		}
-		d = min(d, left)
+	left := e.limit(p.now)
+	if left <= 0 || p.knowsRunTime(e) {
+		left = p.remainingRunTime(e, p.now).quantile(WindowChance)
 	}
-	return later(p.startTime(), d)
+	left = stretched(left, cost)
+	if e.job.Limit > 0 {
+		left = min(left, e.job.Limit) // Nomad ends the gang then, however slow the gang is
+	}
+	return later(p.startTime(), left)
 }
 
 // startTime returns the time at which searches let a gang start: now, or startsAt.
 func (p *finder) startTime() time.Duration { return max(p.now, p.startsAt) }
 
-// closed returns the windows on whose GPUs the gang must not start at this cost.
-func (p *finder) closed(e *entry, cost float64) (ws []*Window) {
-	if len(p.windows) == 0 {
-		return nil
-	}
-	at, until := p.startTime(), p.reach(e, cost)
+// closed returns the windows into which the gang could run if it started at this cost. The windows
+// contain only those GPUs that the gang could use.
+func (p *finder) closed(e *entry, cost float64) (ws []Window) {
+	from, to := p.startTime(), p.reach(e, cost)
 	for _, w := range p.windows {
-		if at < w.To && until > w.From && !w.admits(e.job) {
+		if from >= w.To || to <= w.From || w.admits(e.job) {
+			continue
+		}
+		w.GPUs = slices.DeleteFunc(slices.Clone(w.GPUs), func(u int) bool { return !e.job.Gang.MayUse(p.c.GroupOf(u)) })
+		if len(w.GPUs) > 0 {
 			ws = append(ws, w)
 		}
 	}
 	return ws
 }
 
-// crosses reports whether a gang that starts on the placement can run into a window on its GPUs.
-func (p *finder) crosses(e *entry, pl pal.Placement) bool {
-	return slices.ContainsFunc(p.closed(e, e.cost(pl)), func(w *Window) bool { return touches(pl, w.on) })
+// inWay returns the windows with a GPU of the placement into which a gang on the placement could run.
+func (p *finder) inWay(e *entry, pl pal.Placement) []Window {
+	if len(p.windows) == 0 {
+		return nil
+	}
+	return slices.DeleteFunc(p.closed(e, e.cost(pl)), func(w Window) bool {
+		return !slices.ContainsFunc(pl.GPUs(), func(u int) bool { _, on := slices.BinarySearch(w.GPUs, u); return on })
+	})
 }
 
-// find returns a placement for the gang at startTime. It leaves out the GPUs of windows that could
-// begin before the gang ends. On slow GPUs the gang ends later, so more windows can matter.
-func (p *finder) find(e *entry) (pal.Found, bool) {
-	for cost := e.slower(); ; {
-		closed := p.closed(e, cost)
-		f, ok := p.besideWindows(e, closed)
+// find returns a placement for the gang at startTime, on which the gang runs into no window.
+func (p *finder) find(e *entry) (f pal.Found, ok bool) {
+	var kept []int
+	before := time.Duration(0)
+	for {
+		p.besides(kept, func() { f, ok = p.search(e) })
 		if !ok {
-			for _, w := range closed { // a gang that ends before the window could start
-				p.slack = max(p.slack, w.From-p.startTime())
-			}
+			p.slack = max(p.slack, before) // a gang that ends before these windows may fit
 			return f, false
 		}
-		if !p.crosses(e, f.Placement) {
+		inWay := p.inWay(e, f.Placement)
+		if len(inWay) == 0 {
 			return f, true
 		}
-		cost = e.cost(f.Placement)
+		for _, w := range inWay {
+			kept = append(kept, w.GPUs...)
+			before = max(before, w.From-p.startTime())
+		}
 	}
-}
-
-// besideWindows does the same as search, but leaves out the GPUs of the closed windows.
-func (p *finder) besideWindows(e *entry, closed []*Window) (f pal.Found, ok bool) {
-	if len(closed) == 0 {
-		return p.search(e)
-	}
-	var kept []int
-	for _, w := range closed {
-		kept = append(kept, w.GPUs...)
-	}
-	p.besides(kept, func() { f, ok = p.search(e) })
-	return f, ok
 }
 
 // barring returns the window that keeps a gang from starting even on an empty cluster. If there are
@@ -187,49 +167,25 @@ func (p *finder) barring(e *entry) (first *Window) {
 	if len(p.windows) == 0 {
 		return nil
 	}
-	closed := p.closed(e, max(1, p.leastCost(e))*e.slower())
-	if len(closed) == 0 {
-		return nil
-	}
 	fits := false
-	p.on(p.ever(), func() { _, fits = p.besideWindows(e, closed) })
+	p.on(p.ever(), func() { _, fits = p.find(e) })
 	if fits {
 		return nil
 	}
-	for _, w := range closed {
-		if (first == nil || w.To < first.To) && len(w.usable(e.job, p.c)) > 0 {
-			first = w
+	for _, w := range p.closed(e, max(1, p.leastCost(e))*e.slower()) {
+		if first == nil || w.To < first.To {
+			first = &w
 		}
 	}
 	return first
 }
 
-// usable returns the window's GPUs that the job may use.
-func (w *Window) usable(j Job, c *pal.Cluster) []int {
-	return slices.DeleteFunc(slices.Clone(w.GPUs), func(u int) bool { return !j.Gang.MayUse(c.GroupOf(u)) })
-}
-
-// WindowConflict is a window that a waiting gang avoids.
-type WindowConflict struct {
-	Window string
-	// On are the numbers of the window's GPUs that the gang could use.
-	On []int
-	// From and To are the beginning and the end of the window.
-	From, To time.Duration
-}
-
-// KeptFrom returns the windows whose GPUs a waiting job cannot get now, because the job could still
-// run when the windows begin. GPUs that the job could not use without windows, either, do not count.
-func (q *Queue) KeptFrom(now time.Duration, id string, c *pal.Cluster) (out []WindowConflict) {
+// KeptFrom returns the windows into which a waiting job could run, with those of their GPUs that the
+// job could use without windows.
+func (q *Queue) KeptFrom(now time.Duration, id string, c *pal.Cluster) []Window {
 	e := q.entries[id]
 	if e == nil {
 		return nil
 	}
-	for _, w := range q.newPass(now, nil).closed(e, 1) {
-		on := w.usable(e.job, c)
-		if len(on) > 0 {
-			out = append(out, WindowConflict{w.Name, on, w.From, w.To})
-		}
-	}
-	return out
+	return q.newPass(now, c).closed(e, 1)
 }

@@ -156,9 +156,9 @@ func (m *Model) WaitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*Wait {
 		if w.Reason == reason.Scattered {
 			var kept []reason.Reason
 			for _, k := range m.Queue.KeptFrom(gang.QueueTime(m.Time), w.Job, c) {
-				free := freeOf(c, k.On)
+				free := freeOf(c, k.GPUs)
 				if free > 0 {
-					keeps := reason.Reason{Kind: reason.WindowKeeps, Window: k.Window, Needs: free, Until: at(k.To)}
+					keeps := reason.Reason{Kind: reason.WindowKeeps, Window: k.Name, Needs: free, Until: at(k.To)}
 					if at(k.From).After(m.Time) {
 						keeps.From = at(k.From)
 					}

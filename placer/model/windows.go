@@ -5,6 +5,7 @@ package model
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
@@ -14,56 +15,55 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/window"
 )
 
-// windowsInForce records for which view and until which time the queue's windows are valid.
+// windowsInForce are the windows that the queue has, which are valid for one view.
 type windowsInForce struct {
 	view  *request.View
 	epoch uint64
-	next  time.Time // when the first window ends
-	empty []string  // names of windows without GPUs
+	list  []queue.Window // each open now, or later
 }
 
-// SyncWindows passes the windows to the queue if they may have changed. They may have changed if
-// the view was rebuilt, nodes were added, or a window has ended. When a window has ended,
-// SyncWindows passes its next occurrence.
+// SyncWindows passes the windows to the queue if they may have changed: if the view was rebuilt,
+// nodes were added, or a window has ended. The next occurrence of that window then follows.
 func (m *Model) SyncWindows(now time.Time) {
 	w := &m.Windows
-	known := w.view == m.View && w.epoch == m.View.Epoch() && (w.next.IsZero() || now.Before(w.next))
-	if len(m.Cfg.Windows) == 0 || known {
+	over := slices.ContainsFunc(w.list, func(o queue.Window) bool { return o.To <= gang.QueueTime(now) })
+	if len(m.Cfg.Windows) == 0 || w.view == m.View && w.epoch == m.View.Epoch() && !over {
 		return
 	}
-	w.view, w.epoch = m.View, m.View.Epoch()
-	var list []queue.Window
-	list, w.next, w.empty = window.ToQueue(m.Cfg.Windows, now, gang.QueueTime, m.gpusOf)
-	m.Queue.SetWindows(list)
+	*w = windowsInForce{view: m.View, epoch: m.View.Epoch()}
+	for _, o := range m.Cfg.Windows {
+		from, to, ok := o.At(now)
+		if ok {
+			w.list = append(w.list, queue.Window{Name: o.Name, From: gang.QueueTime(from), To: gang.QueueTime(to), GPUs: m.gpusOf(o), For: o.For})
+		}
+	}
+	m.Queue.SetWindows(w.list)
 }
 
 // OpenWindows returns, by GPU, the window that reserves the GPU now, with its end.
 func (m *Model) OpenWindows(now time.Time) map[int]string {
 	open := map[int]string{}
-	for _, w := range m.Cfg.Windows {
-		from, to, ok := w.At(now)
-		if ok && !now.Before(from) {
-			for _, u := range m.gpusOf(w) {
-				open[u] = w.Name + " until " + reason.Moment(to)
+	for _, w := range m.Windows.list {
+		if w.From <= gang.QueueTime(now) {
+			for _, u := range w.GPUs {
+				open[u] = w.Name + " until " + Moment(w.To)
 			}
 		}
 	}
 	return open
 }
 
-// gpusOf returns the GPUs of the window's nodes.
-func (m *Model) gpusOf(w window.Window) []int {
-	var gpus []int
+// gpusOf returns the GPUs of the window's nodes, in ascending order.
+func (m *Model) gpusOf(w window.Window) (gpus []int) {
 	c := m.View.Cluster
 	for u := range c.NumGPUs() {
 		node, _ := c.Group(c.GroupOf(u))
-		n := c.Node(node)
-		chosen := window.Node{ID: n.ID, Name: n.Name, Rack: n.Rack, Datacenter: n.Datacenter}
+		n, pool := c.Node(node), ""
 		known := m.State.Nodes[n.ID]
 		if known != nil {
-			chosen.Pool = known.NodePool
+			pool = known.NodePool
 		}
-		if w.Holds(chosen) {
+		if w.Holds(n, pool) {
 			gpus = append(gpus, u)
 		}
 	}
@@ -71,10 +71,11 @@ func (m *Model) gpusOf(w window.Window) []int {
 }
 
 // Warnings returns warnings about windows whose nodes have no GPUs.
-func (w windowsInForce) Warnings() []string {
-	var out []string
-	for _, name := range w.empty {
-		out = append(out, fmt.Sprintf("window %q covers no GPU: no node with GPUs matches it", name))
+func (w windowsInForce) Warnings() (out []string) {
+	for _, o := range w.list {
+		if len(o.GPUs) == 0 {
+			out = append(out, fmt.Sprintf("window %q covers no GPU: no node with GPUs matches it", o.Name))
+		}
 	}
 	return out
 }

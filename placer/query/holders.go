@@ -105,7 +105,7 @@ func (s facts) holders(g pal.Gang, self cluster.JobKey) *palapi.Holders {
 func (s facts) kept(k cluster.JobKey) map[int]bool {
 	kept := map[int]bool{}
 	for _, w := range s.m.Queue.KeptFrom(gang.QueueTime(s.m.Time), k.String(), s.m.View.Cluster) {
-		for _, u := range w.On {
+		for _, u := range w.GPUs {
 			kept[u] = true
 		}
 	}

@@ -71,7 +71,7 @@ func sizeInWords(s *queue.Size, st palapi.State) string {
 // noteWindows notes which windows reserve GPUs that a waiting job could use.
 func (s facts) noteWindows(e *draft, t *model.Tracked) {
 	for _, k := range s.m.Queue.KeptFrom(gang.QueueTime(s.m.Time), t.Key.String(), s.m.View.Cluster) {
-		e.addNote(fmt.Sprintf("window %s keeps %s from %s to %s, because the job might run then", k.Window, pal.CountGPUs(len(k.On)), model.Moment(k.From), model.Moment(k.To)))
+		e.addNote(fmt.Sprintf("window %s keeps %s from %s to %s, because the job might run then", k.Name, pal.CountGPUs(len(k.GPUs)), model.Moment(k.From), model.Moment(k.To)))
 	}
 }
 

@@ -25,6 +25,7 @@ import (
 
 	"github.com/hashicorp/cronexpr"
 
+	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 )
 
@@ -53,9 +54,6 @@ type Window struct {
 	For []string `json:"for,omitempty" hcl:"for,optional"`
 }
 
-// Node contains the fields of a node by which a window selects nodes.
-type Node struct{ ID, Name, Rack, Pool, Datacenter string }
-
 // Check returns an error if the window is invalid.
 func (w Window) Check() error {
 	if err := w.check(); err != nil {
@@ -77,14 +75,8 @@ func (w Window) check() error {
 		return fmt.Errorf("time_zone: %w", err)
 	}
 	if w.Cron != "" {
-		e, err := cronexpr.Parse(w.Cron)
-		if err != nil {
+		if _, err := cronexpr.Parse(w.Cron); err != nil {
 			return fmt.Errorf("cron %q: %w", w.Cron, err)
-		}
-		first := e.Next(time.Unix(0, 0).UTC())
-		gap := e.Next(first).Sub(first)
-		if len(w.For) == 0 && gap > 0 && w.Duration >= gap {
-			return fmt.Errorf("duration %v must be shorter than the time between two starts (%v)", w.Duration, gap)
 		}
 	}
 	for _, pattern := range slices.Concat(w.Nodes, w.Racks, w.NodePools, w.Datacenters) {
@@ -130,39 +122,14 @@ func (w Window) At(now time.Time) (from, to time.Time, ok bool) {
 // clockChange is longer than any change of a time zone's clocks.
 const clockChange = 3 * time.Hour
 
-// Holds reports whether the window selects the node.
-func (w Window) Holds(n Node) bool {
-	for _, choice := range []struct {
-		patterns []string
-		names    []string
-	}{{w.Nodes, []string{n.Name, n.ID}}, {w.Racks, []string{n.Rack}}, {w.NodePools, []string{n.Pool}}, {w.Datacenters, []string{n.Datacenter}}} {
-		if len(choice.patterns) > 0 && !slices.ContainsFunc(choice.patterns, func(pattern string) bool {
-			return slices.ContainsFunc(choice.names, func(name string) bool { ok, _ := path.Match(pattern, name); return ok })
-		}) {
-			return false
-		}
-	}
-	return true
+// Holds reports whether the window selects the node, which belongs to the node pool.
+func (w Window) Holds(n pal.Node, pool string) bool {
+	return matches(w.Nodes, n.Name, n.ID) && matches(w.Racks, n.Rack) && matches(w.NodePools, pool) && matches(w.Datacenters, n.Datacenter)
 }
 
-// ToQueue converts the active and future windows to the queue's format. gpus returns the numbers of
-// the GPUs of a window, and since converts times to the queue's format. next is the time when the
-// first of these windows ends, or zero if there are no windows. empty contains the names of windows
-// without GPUs.
-func ToQueue(ws []Window, now time.Time, since func(time.Time) time.Duration, gpus func(Window) []int) (out []queue.Window, next time.Time, empty []string) {
-	for _, w := range ws {
-		from, to, ok := w.At(now)
-		if !ok {
-			continue
-		}
-		q := queue.Window{Name: w.Name, From: since(from), To: since(to), GPUs: gpus(w), For: w.For}
-		if len(q.GPUs) == 0 {
-			empty = append(empty, w.Name)
-		}
-		out = append(out, q)
-		if next.IsZero() || to.Before(next) {
-			next = to
-		}
-	}
-	return out, next, empty
+// matches reports whether one of the names matches one of the patterns, or there is no pattern.
+func matches(patterns []string, names ...string) bool {
+	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(pattern string) bool {
+		return slices.ContainsFunc(names, func(name string) bool { ok, _ := path.Match(pattern, name); return ok })
+	})
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
 )
 
 func at(s string) time.Time {
@@ -56,20 +58,6 @@ func TestTimesOverlap(t *testing.T) {
 	}
 }
 
-// A window whose occurrences overlap is refused, unless it is a reservation.
-func TestNeverOver(t *testing.T) {
-	for _, w := range []Window{{Name: "w", Cron: "* * * * *", Duration: time.Minute}, {Name: "w", Cron: "0 0 * * *", Duration: 24 * time.Hour}} {
-		if err := w.Check(); err == nil || !strings.Contains(err.Error(), "must be shorter than the time between two starts") {
-			t.Errorf("%s for %v: %v", w.Cron, w.Duration, err)
-		}
-		w.For = []string{"ml"}
-		now := at("2026-11-20T12:00:30Z")
-		if from, _, ok := w.At(now); w.Check() != nil || !ok || from.After(now) {
-			t.Errorf("%s for %v, reserved: %v, from %v", w.Cron, w.Duration, w.Check(), from)
-		}
-	}
-}
-
 // When clocks change, a window is neither skipped nor repeated.
 func TestClocksAreChanged(t *testing.T) {
 	nightly := func(zone, cron string) Window {
@@ -105,7 +93,7 @@ func TestClocksAreChanged(t *testing.T) {
 }
 
 func TestHolds(t *testing.T) {
-	n := Node{ID: "8f3a", Name: "gpu-12", Rack: "r1", Pool: "train", Datacenter: "dc1"}
+	n := pal.Node{ID: "8f3a", Name: "gpu-12", Rack: "r1", Datacenter: "dc1"}
 	for _, c := range []struct {
 		w    Window
 		want bool
@@ -114,7 +102,7 @@ func TestHolds(t *testing.T) {
 		{Window{Nodes: []string{"gpu-*"}, Racks: []string{"r2", "r1"}}, true}, {Window{Nodes: []string{"gpu-*"}, Racks: []string{"r2"}}, false},
 		{Window{NodePools: []string{"train"}, Datacenters: []string{"dc2"}}, false}, {Window{NodePools: []string{"train"}, Datacenters: []string{"dc1"}}, true},
 	} {
-		if got := c.w.Holds(n); got != c.want {
+		if got := c.w.Holds(n, "train"); got != c.want {
 			t.Errorf("%+v holds %+v: %v", c.w, n, got)
 		}
 	}
