@@ -21,16 +21,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
-	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 var helpDoctor = help("doctor [options]", `
 Checks everything that nomad-pal needs: Nomad's address and version, the token's
 rights, the device plugin on every client, the profile and GPUs missing from the
-profile, nodes whose meta opens the gate by accident, jobs that use GPUs without
-a device block, clocks, and the active agent with its warnings. It says how to
-fix what fails, and changes nothing. Use a token with the agent's policy: other
+profile, nodes whose meta opens the gate by accident, clocks, and the active agent
+with its warnings. It says how to fix what fails, and changes nothing. Use a token with the agent's policy: other
 tokens may not see everything.
 
 Exit codes: 0 no check fails (there may be warnings); 1 an error; 2 a check fails.
@@ -105,30 +103,7 @@ func checks(b *base) []palapi.Check {
 	if failed != nil {
 		return append(checks, query.ChecksFailed(failed))
 	}
-	return append(append(checks, s.Checks()...), checkPastNomad(b, client)...)
-}
-
-// checkPastNomad names the jobs that can use GPUs past Nomad. The agent knows only jobs with device
-// blocks, so doctor reads the jobs itself. Runs of one template are alike.
-func checkPastNomad(b *base, client *nomad.Client) (found []palapi.Check) {
-	all, _, err := client.API().Jobs().List((&api.QueryOptions{Namespace: api.AllNamespacesNamespace}).WithContext(b.ctx))
-	if err != nil {
-		return nil // checkToken says what the token may not do
-	}
-	for _, j := range all {
-		if j.Status == "dead" || j.ParentID != "" {
-			continue
-		}
-		job, err := client.Job(b.ctx, cluster.JobKey{Namespace: j.Namespace, ID: j.ID})
-		if err != nil || job == nil {
-			continue // it has just been purged, or the token may not read it
-		}
-		w := request.PastNomad(job)
-		if w != "" {
-			found = append(found, check("job "+cluster.KeyOf(job).String(), palapi.Warn, w, "nomad-pal validate JOBSPEC, by its author"))
-		}
-	}
-	return found
+	return append(checks, s.Checks()...)
 }
 
 func checkReach(client *nomad.Client) palapi.Check {

@@ -244,8 +244,7 @@ func TestWindowsOfThePast(t *testing.T) {
 	}
 }
 
-// plan, run (and validate, which has the same warnings) and doctor name a job that takes GPUs past
-// Nomad.
+// plan and run name a job that takes GPUs past Nomad.
 func TestPastNomadIsNamed(t *testing.T) {
 	c := newCluster(t)
 	c.agent("", "")
@@ -269,8 +268,5 @@ func TestPastNomadIsNamed(t *testing.T) {
 		if _, out, said := c.does(command...); !strings.Contains(strings.Join(strings.Fields(out+said), " "), names) {
 			t.Errorf("%s: %s%s", command, out, said)
 		}
-	}
-	if k := c.found("job default/llm"); k.Verdict != palapi.Warn || !strings.Contains(k.Found, names) {
-		t.Errorf("doctor: %+v", k)
 	}
 }

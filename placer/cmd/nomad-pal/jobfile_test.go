@@ -137,7 +137,7 @@ func (c *testCluster) reads(text string, args ...string) (int, string, string) {
 func TestRunOfScript(t *testing.T) {
 	c := newCluster(t)
 	path := c.written("train it.sh", "#!/bin/sh\necho trained\n")
-	for _, command := range []string{"run", "plan", "validate"} {
+	for _, command := range []string{"run", "plan"} {
 		code, out, said := c.does(command, path)
 		if code == 0 || out != "" || !strings.Contains(said, "is a script, not a jobspec. ") || !strings.Contains(said, "nomad-pal shell -- '"+path+"'. For an example of a jobspec: nomad-pal init") {
 			t.Errorf("%s: %d %s%s", command, code, out, said)
@@ -163,65 +163,29 @@ func TestDeclaredVariables(t *testing.T) {
 	}
 }
 
-// validate reports errors in hints, and Nomad's own errors.
-func TestValidate(t *testing.T) {
+// run refuses jobs that cannot start as they are written, and warns about unknown devices.
+func TestRunRefuses(t *testing.T) {
 	c := newCluster(t)
-	answer := api.JobValidateResponse{}
-	var asked *api.JobValidateRequest
-	between := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/v1/validate/job" {
-			c.nomad.ServeHTTP(w, r)
-			return
-		}
-		if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
-			t.Error(err)
-		}
-		_ = json.NewEncoder(w).Encode(answer)
-	}))
-	defer between.Close()
-	t.Setenv("NOMAD_ADDR", between.URL)
-	path := c.job("default", "valid", 1)
-	if code, out, said := c.does("validate", path); code != 0 || out != "Job validation successful\n" || *asked.Job.ID != "valid" {
-		t.Errorf("%d %s%s", code, out, said)
-	}
 	text := jobText("default", "valid", 1)
 	counted := func(count int) string {
 		return strings.Replace(text, `group "g" {`, fmt.Sprintf("group \"g\" {\n    count = %d", count), 1)
 	}
-	// A group with count 0 is valid, as in Nomad: somebody may scale it later.
-	if code, out, said := c.reads(counted(0), "validate", "-"); code != 0 || said != "" {
-		t.Errorf("no members: %d %s%s", code, out, said)
-	}
-	beside := strings.Replace(counted(0), `group "g" {`, "group \"web\" {\n    task \"t\" {\n      driver = \"raw_exec\"\n    }\n  }\n  group \"g\" {", 1)
-	for what, none := range map[string]string{
-		"every group with GPUs has count = 0":                      beside,
+	for what, job := range map[string]string{
+		"every group with GPUs has count = 0":                      strings.Replace(counted(0), `group "g" {`, "group \"web\" {\n    task \"t\" {\n      driver = \"raw_exec\"\n    }\n  }\n  group \"g\" {", 1),
 		"its device blocks have count = 0":                         strings.Replace(text, "count = 1", "count = 0", 1),
 		`group "g" has count = -1, but a count cannot be negative`: counted(-1),
+		"pal_class":                         strings.Replace(text, `group "g" {`, "meta {\n    pal_class = \"Z\"\n  }\n  group \"g\" {", 1),
+		"a sysbatch job runs on every node": strings.Replace(text, `"batch"`, "\"sysbatch\"\n  constraint {\n    attribute = \"${meta.pal_gate}\"\n    value = \"open\"\n  }", 1),
 	} {
-		for does, want := range map[string]int{"validate": 1, "run": 2} { // a job with this device never starts
-			if code, out, said := c.reads(none, does, "-"); code != want || !strings.Contains(said, what) {
-				t.Errorf("%s of none: %d %s%s", does, code, out, said)
-			}
+		if code, out, said := c.reads(job, "run", "-"); code != 2 || !strings.Contains(said, what) {
+			t.Errorf("%s: %d %s%s", what, code, out, said)
 		}
 	}
-	device := strings.Replace(text, "nvidia/gpu", "nvidia/gpus", 1)
-	if code, out, said := c.reads(device, "validate", "-"); code != 0 || !strings.Contains(out, `device "nvidia/gpus" (did you mean "nvidia/gpu"?)`) {
-		t.Errorf("a device: %d %s%s", code, out, said)
+	if _, out, said := c.reads(strings.Replace(text, "nvidia/gpu", "nvidia/gpus", 1), "run", "-detach", "-"); !strings.Contains(said, `device "nvidia/gpus" (did you mean "nvidia/gpu"?)`) {
+		t.Errorf("a device: %s%s", out, said)
 	}
-	answer = api.JobValidateResponse{ValidationErrors: []string{"missing tasks"}, Error: "1 error", Warnings: "1 warning:\n\n* old"}
-	if code, out, said := c.does("validate", path); code != 1 || out != "Nomad warns: 1 warning: * old\n" || said != "Error: missing tasks\n" {
-		t.Errorf("Nomad's errors: %d %s%s", code, out, said)
-	}
-	wrong := strings.Replace(text, `group "g" {`, "meta {\n    pal_class = \"Z\"\n  }\n  group \"g\" {", 1)
-	answer = api.JobValidateResponse{}
-	if code, out, said := c.reads(wrong, "validate", "-"); code != 1 || !strings.Contains(said, `Error: `) || !strings.Contains(said, "pal_class") {
-		t.Errorf("a hint: %d %s%s", code, out, said)
-	}
-	everywhere := strings.Replace(text, `"batch"`, "\"sysbatch\"\n  constraint {\n    attribute = \"${meta.pal_gate}\"\n    value = \"open\"\n  }", 1)
-	if code, _, said := c.reads(everywhere, "validate", "-"); code != 1 || !strings.Contains(said, "a sysbatch job runs on every node") {
-		t.Errorf("a job that no placer serves: %d %s", code, said)
-	}
-	if code, out, _ := c.reads(wrong, "validate", "-json", "-"); code != 1 || !strings.Contains(out, `"valid": false`) {
-		t.Errorf("a hint, as JSON: %d %s", code, out)
+	// A job with count 0 is valid, as in Nomad: somebody may scale it later.
+	if code, out, said := c.reads(counted(0), "run", "-detach", "-"); code != 0 {
+		t.Errorf("no members: %d %s%s", code, out, said)
 	}
 }

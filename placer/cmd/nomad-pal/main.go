@@ -93,7 +93,6 @@ func commands(ctx context.Context, io streams) map[string]cli.CommandFactory {
 		"profile show":   make("Show how fast the GPUs are", helpProfileShow, runProfileShow),
 		"profile import": make("Import measurements made elsewhere", helpProfileImport, runProfileImport),
 		"profile export": make("Write the current profile to a file", helpProfileExport, runProfileExport),
-		"validate":       make("Check a jobspec, without running it", helpValidate, runValidate),
 		"version":        make("Print the version", helpVersion, runVersion),
 	}
 }

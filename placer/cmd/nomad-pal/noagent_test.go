@@ -36,7 +36,7 @@ import (
 // withoutAgent maps the commands that work without an agent to the arguments of this test; "" if
 // another test covers the command.
 var withoutAgent = map[string]string{
-	"doctor": "", "init": "", "validate": "", "run": "run -detach JOB", "release": "release -all -now",
+	"doctor": "", "init": "", "run": "run -detach JOB", "release": "release -all -now",
 	"quarantine": "quarantine", "profile import": "", "profile export": "", "profile show": "",
 	"agent": "", "classify": "", "profile": "", "simulate": "", "version": "version",
 }

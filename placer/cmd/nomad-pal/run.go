@@ -105,7 +105,6 @@ func runRun(b *base, args []string) int {
 	if err != nil {
 		return notRegistered(b, client, job, err)
 	}
-	warnUnlimited(b, client, gated)
 	if *detach || !rewrite.AsksGPUs(job) || cluster.Template(job) {
 		return detached(b, job, runs, resp)
 	}
@@ -397,4 +396,10 @@ func (b *base) awaitStart(a *answers, k cluster.JobKey) (e *palapi.Explanation, 
 		// Frequent polls load the servers of a large cluster, but people want to see changes soon.
 		pause(b.ctx, min(max(500*time.Millisecond, 10*time.Since(began)), 5*time.Second))
 	}
+}
+
+// warnings returns notes on parts of the job that its author may not intend.
+func warnings(job *api.Job) []string {
+	all := []string{request.MistypedDevices(job), request.PastNomad(job)}
+	return slices.DeleteFunc(all, func(w string) bool { return w == "" })
 }

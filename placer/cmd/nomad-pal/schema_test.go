@@ -37,7 +37,7 @@ var outputs = map[string]any{
 	"quarantine": map[string]palapi.Quarantine{}, "quarantine -lift": []string{}, "queue": []palapi.JobStatus{},
 	"hold": []controlled{}, "requeue": []controlled{}, "priority": []controlled{},
 	"cancel": []string{}, "release": []string{}, "run": palapi.Explanation{}, "run -detach": registration{}, "simulate": simulate.Report{},
-	"status": overview{}, "validate": validation{}, "version": versions{},
+	"status": overview{}, "version": versions{},
 }
 
 // docs/reference/json.schema.json is made from the types of the outputs.
