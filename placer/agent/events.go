@@ -131,7 +131,9 @@ func count(q url.Values, name string) (int, error) {
 
 // eventsWanted returns a filter for the requested kinds, namespace, and job including its runs.
 func eventsWanted(q url.Values) func(palapi.Event) bool {
-	kinds, job, ns := words(q["kind"]), q.Get("job"), q.Get("namespace")
+	kinds := words(q["kind"])
+	job := q.Get("job")
+	ns := q.Get("namespace")
 	return func(e palapi.Event) bool {
 		return (job == "" || e.Job == job || runOf(e.Job, job)) && (ns == "" || ns == "*" || e.Namespace == ns) &&
 			(len(kinds) == 0 || slices.Contains(kinds, string(e.Kind)))

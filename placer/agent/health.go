@@ -28,7 +28,9 @@ func (s *server) serveHealth(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), warningsTimeout)
 		defer cancel()
 		if c, err := s.caller(r); err != nil || !c.operates(ctx) {
-			h.Warnings, h.Configuration, h.LastError = nil, nil, ""
+			h.Warnings = nil
+			h.Configuration = nil
+			h.LastError = ""
 		}
 	}
 	status := http.StatusOK

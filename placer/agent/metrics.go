@@ -75,9 +75,15 @@ func (a *Agent) metrics(now time.Time) Metrics {
 	if age, ok := v.Age(now); ok {
 		m.CycleAge = age.Seconds()
 	}
-	m.Cycles, m.Restarts, m.LostConnections, m.Panics = v.Cycles, v.Restarts, v.Lost, v.Panics
+	m.Cycles = v.Cycles
+	m.Restarts = v.Restarts
+	m.LostConnections = v.Lost
+	m.Panics = v.Panics
 	m.Idle = a.idle.count(now)
-	m.GPUs, m.Free, m.Allocated, m.InTrouble = st.GPUs, st.Free, st.Allocated, st.InTrouble
+	m.GPUs = st.GPUs
+	m.Free = st.Free
+	m.Allocated = st.Allocated
+	m.InTrouble = st.InTrouble
 	if !st.WaitsSince.IsZero() {
 		m.LongestWait = max(0, now.Sub(st.WaitsSince).Seconds())
 	}

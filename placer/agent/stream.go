@@ -41,7 +41,9 @@ func (s *server) serveStream(w http.ResponseWriter, r *http.Request) {
 	defer done()
 	nodes := c.readsNodes(r.Context()) == nil
 	w.Header().Set("Content-Type", "text/event-stream")
-	over, tick, heard := time.NewTimer(followFor), time.NewTicker(snapshotAge), time.Now()
+	over := time.NewTimer(followFor)
+	tick := time.NewTicker(snapshotAge)
+	heard := time.Now()
 	defer over.Stop()
 	defer tick.Stop()
 	var sent shown

@@ -135,7 +135,8 @@ func IDLength(ids []string) int {
 	ids = attr.GPUsOf(ids)
 	n := leastIDLength
 	for i := 1; i < len(ids); i++ {
-		a, b, same := ids[i-1], ids[i], 0
+		a, b := ids[i-1], ids[i]
+		same := 0
 		for same < len(a) && same < len(b) && a[same] == b[same] {
 			same++
 		}

@@ -19,6 +19,7 @@ import (
 	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 	"github.com/nomad-pal/nomad-pal/placer/store"
@@ -40,11 +41,15 @@ func check(name string, verdict palapi.Verdict, found, next string) palapi.Check
 // months.
 const profileOld = 90 * 24 * time.Hour
 
+// setup checks what nomad-pal needs on the cluster. Callers of its methods hold the snapshot's mu.
+type setup struct{ m *model.Model }
+
 // Checks checks Nomad's clients, their GPUs and device plugins, the profile and the gate.
 func (s *Snapshot) Checks() []palapi.Check {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := []palapi.Check{s.checkVersion(), s.checkGPUs(), s.checkPlugin(), s.checkMeasuring(), s.checkProfile(), s.checkUnprofiled(), s.checkGate()}
+	of := setup{s.m}
+	out := []palapi.Check{of.checkVersion(), of.checkGPUs(), of.checkPlugin(), of.checkMeasuring(), of.checkProfile(), of.checkUnprofiled(), of.checkGate()}
 	for _, w := range s.Warnings() {
 		out = append(out, check("warning", palapi.Warn, w, NextStatus))
 	}
@@ -53,7 +58,7 @@ func (s *Snapshot) Checks() []palapi.Check {
 
 // checkVersion checks Nomad's version on the clients, because servers show their own versions only
 // to some tokens.
-func (s facts) checkVersion() palapi.Check {
+func (s setup) checkVersion() palapi.Check {
 	low, known := s.m.State.Nodes.OldestNomad(), version.Must(version.NewVersion(cluster.ExactPins))
 	switch {
 	case low == nil:
@@ -65,7 +70,7 @@ func (s facts) checkVersion() palapi.Check {
 }
 
 // gpusOn returns the nodes with GPUs, sorted by name, and the number of nodes without GPUs.
-func (s facts) gpusOn() (with []*api.Node, without int) {
+func (s setup) gpusOn() (with []*api.Node, without int) {
 	for _, id := range slices.Sorted(maps.Keys(s.m.State.Nodes)) {
 		n := s.m.State.Nodes[id]
 		if len(cluster.GPUDevices(n)) > 0 {
@@ -78,7 +83,7 @@ func (s facts) gpusOn() (with []*api.Node, without int) {
 	return with, without
 }
 
-func (s facts) checkGPUs() palapi.Check {
+func (s setup) checkGPUs() palapi.Check {
 	with, without := s.gpusOn()
 	c := s.m.View.Cluster
 	sick := 0
@@ -99,7 +104,7 @@ func (s facts) checkGPUs() palapi.Check {
 
 // checkPlugin checks that nomad-pal's device plugin provides the GPUs. checkPlugin recognizes the
 // plugin by an attribute that the plugin always sets.
-func (s facts) checkPlugin() palapi.Check {
+func (s setup) checkPlugin() palapi.Check {
 	with, _ := s.gpusOn()
 	var others []string
 	for _, n := range with {
@@ -116,7 +121,7 @@ func (s facts) checkPlugin() palapi.Check {
 // checkMeasuring reports why device plugins do not measure GPUs, and which results say little. The
 // check also passes if GPUs are never measured because of the configuration or their model, or if
 // the kernel of class A does not reach the power limit.
-func (s facts) checkMeasuring() palapi.Check {
+func (s setup) checkMeasuring() palapi.Check {
 	with, _ := s.gpusOn()
 	waits, unable := map[string][]string{}, map[string][]string{} // nodes, by reason
 	var uncapped []string                                         // nodes
@@ -180,7 +185,7 @@ func some(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-func (s facts) checkProfile() palapi.Check {
+func (s setup) checkProfile() palapi.Check {
 	p := s.m.Profile
 	if p == nil {
 		return check("profile", palapi.Warn, "no GPU is measured, so all GPUs count as equally fast", remedyUnmeasured)
@@ -200,7 +205,7 @@ func (s facts) checkProfile() palapi.Check {
 }
 
 // behind returns the nodes whose plugins use a profile version other than the given version.
-func (s facts) behind(version int64) (names []string) {
+func (s setup) behind(version int64) (names []string) {
 	with, _ := s.gpusOn()
 	for _, n := range with {
 		for _, d := range cluster.GPUDevices(n) {
@@ -216,14 +221,16 @@ func (s facts) behind(version int64) (names []string) {
 
 // checkUnprofiled counts the GPUs without a class. The plugin cannot measure MIG instances, so they
 // do not count.
-func (s facts) checkUnprofiled() palapi.Check {
+func (s setup) checkUnprofiled() palapi.Check {
 	c, isMIG := s.m.View.Cluster, s.migInstances()
 	var names []string
 	unknown, mig := 0, 0
 	for i := range c.NumGPUs() {
-		if isMIG[c.GPU(i).ID] {
+		classes := c.GPU(i).Classes
+		switch {
+		case isMIG[c.GPU(i).ID]:
 			mig++
-		} else if classes := c.GPU(i).Classes; classes[0]+classes[1]+classes[2]+classes[3] == 0 {
+		case slices.Max(classes[:]) == 0:
 			unknown++
 			node, _ := c.Group(c.GroupOf(i))
 			if !slices.Contains(names, c.Node(node).Name) {
@@ -242,7 +249,7 @@ func (s facts) checkUnprofiled() palapi.Check {
 }
 
 // migInstances returns the ids of all MIG instances.
-func (s facts) migInstances() map[string]bool {
+func (s setup) migInstances() map[string]bool {
 	ids := map[string]bool{}
 	with, _ := s.gpusOn()
 	for _, n := range with {
@@ -259,7 +266,7 @@ func (s facts) migInstances() map[string]bool {
 
 // checkGate finds nodes whose meta opens the gate, and which therefore accept members of gangs that
 // the placer has not placed.
-func (s facts) checkGate() palapi.Check {
+func (s setup) checkGate() palapi.Check {
 	var open []string
 	for _, n := range s.m.State.Nodes {
 		if s.m.State.Nodes.GateOpen(n.ID) {

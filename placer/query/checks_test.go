@@ -24,7 +24,7 @@ func TestCheckOldProfile(t *testing.T) {
 	now := time.Now()
 	for age, want := range map[time.Duration]palapi.Verdict{profileOld - time.Hour: palapi.OK, profileOld + time.Hour: palapi.Warn} {
 		p := &profile.Profile{Version: 1, Created: now.Add(-age).UTC().Format(time.RFC3339)}
-		s := &Snapshot{facts: facts{&model.Model{Time: now, Profile: p, State: cluster.NewState()}}}
+		s := setup{&model.Model{Time: now, Profile: p, State: cluster.NewState()}}
 		if c := s.checkProfile(); c.Verdict != want || (c.Next == "") != (want == palapi.OK) {
 			t.Errorf("%s old: %+v", age, c)
 		}
@@ -86,7 +86,7 @@ func TestCheckMeasuring(t *testing.T) {
 			n := &api.Node{ID: fmt.Sprint(i), Name: fmt.Sprintf("n%d", i), NodeResources: &api.NodeResources{Devices: []*api.NodeDeviceResource{d}}}
 			state.Nodes[n.ID] = n
 		}
-		got := facts{&model.Model{State: state}}.checkMeasuring()
+		got := setup{&model.Model{State: state}}.checkMeasuring()
 		for _, f := range c.found {
 			if !strings.Contains(got.Found, f) {
 				t.Errorf("%s: %+v, want %q", c.name, got, f)

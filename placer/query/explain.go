@@ -68,7 +68,9 @@ func waitsFor(d *pal.Decision, w *model.Wait, small int) reason.Reason {
 		r.Match, r.Used = n.Total-n.Ineligible, n.Used()
 		r.Used.Outliers, r.Used.Kept = w.Outliers, max(0, n.Free+n.Outliers-w.Free)
 	case r.Kind == reason.Scattered && len(r.Because) == 0 && (d.Reason.Kind == reason.Scattered || d.Reason.Kind == reason.Apart):
-		r.Kind, r.Tier, r.Because = d.Reason.Kind, d.Reason.Tier, d.Reason.Because
+		r.Kind = d.Reason.Kind
+		r.Tier = d.Reason.Tier
+		r.Because = d.Reason.Because
 	}
 	return r
 }
@@ -139,19 +141,24 @@ func (s *Snapshot) explainFromState(k cluster.JobKey) (e *draft, st gang.Observe
 		why, _ := s.m.Isolated(job, s.m.Time)
 		return &draft{Explanation: palapi.Explanation{Namespace: k.Namespace, Job: k.ID, State: palapi.Rejected, Reason: why}}, st, true
 	}
-	e = &draft{Explanation: palapi.Explanation{Namespace: k.Namespace, Job: k.ID, State: st.Nomad, Allocations: s.allocations(st), Failures: s.m.Tries(k), ClassFrom: s.m.View.ClassFrom(job)}}
+	e = &draft{Explanation: palapi.Explanation{Namespace: k.Namespace, Job: k.ID, State: st.Nomad, Allocations: summary{s.m}.allocations(st), Failures: s.m.Tries(k), ClassFrom: s.m.View.ClassFrom(job)}}
 	e.Submitted, e.Leaving = time.Unix(0, *job.SubmitTime), s.m.Leaving(st)
 	if cluster.Child(job) {
 		e.Parent = *job.ParentID
 	}
 	t := s.m.Jobs[k]
 	if t != nil {
-		e.Submitted, e.SpeedsFrom, e.NeighboursFrom = t.Submitted(), t.Request.SpeedsFrom, t.Request.NeighboursFrom
-		e.Elastic, e.asks, e.Hold, e.orders = s.m.SizeOf(t), t.Request.Gang.Class, t.Control.Hold(), ordersSentence(t)
+		e.Submitted = t.Submitted()
+		e.SpeedsFrom = t.Request.SpeedsFrom
+		e.NeighboursFrom = t.Request.NeighboursFrom
+		e.Elastic = s.m.SizeOf(t)
+		e.asks = t.Request.Gang.Class
+		e.Hold = t.Control.Hold()
+		e.orders = ordersSentence(t)
 		if st.Nomad == palapi.Running || st.Nomad == palapi.Starting {
-			s.whenEnds(e, t)
+			summary{s.m}.whenEnds(e, t)
 		}
-		s.runsOn(e, t)
+		search{s.m}.runsOn(e, t)
 		if t.Record != nil {
 			e.record = new(*t.Record)
 		}
@@ -160,14 +167,16 @@ func (s *Snapshot) explainFromState(k cluster.JobKey) (e *draft, st gang.Observe
 	case palapi.Native:
 		e.native(st)
 	case palapi.Template:
-		e.Reason, e.Runs, e.StartRun = request.TemplateReason(job, s.m.Cfg.Children), s.runsOf(k), palapi.StartRun(job)
+		e.Reason = request.TemplateReason(job, s.m.Cfg.Children)
+		e.Runs = summary{s.m}.runsOf(k)
+		e.StartRun = palapi.StartRun(job)
 	case palapi.Waiting:
 		s.explainWaiting(e, s.m.Jobs[k])
-		s.ranBefore(e, k)
+		summary{s.m}.ranBefore(e, k)
 	case palapi.Ended:
 		e.Outcome = OutcomeOf(s.m, st)
 		e.Reason = e.Outcome.Reason
-		e.Runs = s.runsOf(k)
+		e.Runs = summary{s.m}.runsOf(k)
 	default:
 		e.Reason = membersSay(s.m.State, st)
 		t := s.m.Jobs[k]
@@ -177,14 +186,14 @@ func (s *Snapshot) explainFromState(k cluster.JobKey) (e *draft, st gang.Observe
 		if (st.Nomad == palapi.Starting || st.Nomad == palapi.Lost) && t != nil {
 			e.Reason = e.Reason.And(t.Trouble())
 		}
-		e.Reason = s.tooLarge(t).Or(model.CanariesRun(st)).Or(e.Reason)
+		e.Reason = summary{s.m}.tooLarge(t).Or(model.CanariesRun(st)).Or(e.Reason)
 		e.broken(t)
 	}
 	return e, st, true
 }
 
 // ranBefore says when a waiting job ran before, and why it was stopped.
-func (s facts) ranBefore(e *draft, k cluster.JobKey) {
+func (s summary) ranBefore(e *draft, k cluster.JobKey) {
 	e.Ran = lastEnd(s.m.State.AllocsOf(k), e.Submitted)
 	t := s.m.Jobs[k]
 	if t != nil && t.Record != nil && t.Record.Stopped.After(t.Record.Decided) && !e.Ran.IsZero() {
@@ -286,7 +295,12 @@ func (s *Snapshot) addRecord(ctx context.Context, e *draft, st gang.Observed) er
 	if e.asks != "" && e.asks != r.Decision.Class {
 		e.ClassFrom = fmt.Sprintf("the class when the gang was placed; the job's class is now %s, which counts when the gang is placed again", e.asks)
 	}
-	e.Decision, e.Predicted, e.Decided, e.Ready, e.Mode, e.Note = &r.Decision, r.Predicted, r.Decided, r.Ready, string(r.Mode), string(r.Note)
+	e.Decision = &r.Decision
+	e.Predicted = r.Predicted
+	e.Decided = r.Decided
+	e.Ready = r.Ready
+	e.Mode = string(r.Mode)
+	e.Note = string(r.Note)
 	if st.Nomad == palapi.Native { // the job was released, and no longer has pins
 		e.Mode = ""
 	}
@@ -371,22 +385,22 @@ func (s *Snapshot) explainWaiting(e *draft, t *model.Tracked) {
 			return
 		}
 	}
-	defer s.keptForIt(e.State, t)()
-	d := s.explainOn(s.m.View.Cluster, t.Request.Least())
+	defer search{s.m}.keptForIt(e.State, t)()
+	d := search{s.m}.explainOn(s.m.View.Cluster, t.Request.Least())
 	if !d.Placed {
 		e.Obstacles = s.m.View.Obstacles(t.Job, sparing(d))
 		model.Obstruct(&d, e.Obstacles)
 	}
-	s.besideWindows(s.m.View.Cluster, t.Key, t.Request.Least(), &d)
+	search{s.m}.besideWindows(s.m.View.Cluster, t.Key, t.Request.Least(), &d)
 	e.Decision, e.Mode = &d, string(t.Request.Mode)
 	nodes := s.m.Avoids(t.Observed, s.m.Time)
 	if len(nodes) > 0 {
 		e.Note = fmt.Sprintf("nomad-pal avoids %s for this job if possible, because members failed there within the last hour", strings.Join(slices.Sorted(maps.Keys(nodes)), ", "))
 	}
 	if e.State != palapi.Unschedulable {
-		s.noteWindows(e, t)
+		summary{s.m}.noteWindows(e, t)
 	}
-	s.notePreempt(e, t)
+	summary{s.m}.notePreempt(e, t)
 	job := t.QueueJob(s.m.Cfg.RestartCost)
 	if job.Estimate > 0 {
 		taken := s.m.Queue.Estimate(job)
@@ -415,7 +429,7 @@ func (s *Snapshot) explainWaiting(e *draft, t *model.Tracked) {
 
 // keptForIt frees the GPUs of a gang that is being started, so that its explanation does not count
 // them as allocated. back takes them again.
-func (s facts) keptForIt(state palapi.State, t *model.Tracked) (back func()) {
+func (s search) keptForIt(state palapi.State, t *model.Tracked) (back func()) {
 	if state != palapi.Committing {
 		return func() {}
 	}
@@ -425,7 +439,9 @@ func (s facts) keptForIt(state palapi.State, t *model.Tracked) (back func()) {
 
 // never marks the job as one that Nomad cannot place on any node.
 func (e *draft) never(found []palapi.Obstacle) {
-	e.State, e.Obstacles, e.Reason = palapi.Unschedulable, found, request.NeverPlaced(found)
+	e.State = palapi.Unschedulable
+	e.Obstacles = found
+	e.Reason = request.NeverPlaced(found)
 	e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.ChangeJob})
 }
 
@@ -469,14 +485,14 @@ func (s *Snapshot) askNomad(ctx context.Context, e *draft, job *api.Job) {
 }
 
 // explainOn explains what the queue would find for a gang on a cluster.
-func (s facts) explainOn(c *pal.Cluster, g pal.Gang) pal.Decision {
+func (s search) explainOn(c *pal.Cluster, g pal.Gang) pal.Decision {
 	_, by, _ := s.m.Queue.Look(c, g)
 	return pal.Explain(c, g, by)
 }
 
 // besideWindows handles a waiting job that would fit if no window reserved GPUs. besideWindows
 // makes d explain only the GPUs that no window reserves. The other GPUs count as kept.
-func (s facts) besideWindows(c *pal.Cluster, k cluster.JobKey, g pal.Gang, d *pal.Decision) {
+func (s search) besideWindows(c *pal.Cluster, k cluster.JobKey, g pal.Gang, d *pal.Decision) {
 	kept := s.kept(k)
 	if !d.Placed || len(kept) == 0 {
 		return
@@ -509,7 +525,7 @@ func hide(c *pal.Cluster, gpus map[int]bool) (back func()) {
 	}
 }
 
-func (s facts) allocations(st gang.Observed) []palapi.Allocation {
+func (s summary) allocations(st gang.Observed) []palapi.Allocation {
 	var as []palapi.Allocation
 	for _, a := range st.Members {
 		node := a.Node

@@ -13,6 +13,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 	palapi "github.com/nomad-pal/nomad-pal/placer/api"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
 // GPUs lists the cluster's GPUs.
@@ -30,35 +31,49 @@ func (s *Snapshot) SomeGPUs(f palapi.GPUFilter) []palapi.GPU {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.m.View.Cluster
-	out, unhealthy, unique := []palapi.GPU{}, s.m.View.HealthDescriptions(), uniqueNames(c)
-	uncapped, heldSince := s.uncapped(), s.heldSince()
+	out := []palapi.GPU{}
+	unhealthy := s.m.View.HealthDescriptions()
+	unique := uniqueNames(c)
+	of := &hardware{m: s.m}
+	uncapped, heldSince := of.uncapped(), of.heldSince()
 	for n, gpus := range nodeGPUs(c) {
 		node := c.Node(n)
 		if len(f.Nodes) > 0 && !slices.Contains(f.Nodes, node.Name) && !slices.Contains(f.Nodes, node.ID) && !slices.Contains(f.Nodes, unique[n]) {
 			continue
 		}
-		for position, i := range s.order(gpus) {
+		for position, i := range of.order(gpus) {
 			if f.Most > 0 && len(out) == f.Most {
 				return out
 			}
-			if f.Outliers && len(s.m.OutlierFor(i)) == 0 || f.Trouble && !s.inTrouble(i) {
+			if f.Outliers && len(s.m.OutlierFor(i)) == 0 || f.Trouble && !of.inTrouble(i) {
 				continue
 			}
 			if f.ID != "" && c.GPU(i).ID != f.ID || f.Job != "" && s.m.View.Owner(i).String() != f.Job {
 				continue
 			}
-			g := s.gpu(i, unhealthy)
-			g.NodeID, g.Position, g.Uncapped, g.HeldSince = node.ID, position, uncapped(i), heldSince(i)
+			g := of.gpu(i, unhealthy)
+			g.NodeID = node.ID
+			g.Position = position
+			g.Uncapped = uncapped(i)
+			g.HeldSince = heldSince(i)
 			out = append(out, g)
 		}
 	}
 	return out
 }
 
+// hardware describes GPUs. Callers of its methods hold the snapshot's mu.
+type hardware struct {
+	m    *model.Model
+	kept map[int]string // the open window of each GPU; computed on demand
+}
+
 // uncapped returns a function that reports whether a GPU has [palapi.GPU.Uncapped]. The function is fast
 // if it is called for all GPUs of a device group in a row. Callers hold mu.
-func (s facts) uncapped() func(i int) bool {
-	v, last, ids := s.m.View, -1, map[string]bool{}
+func (h *hardware) uncapped() func(i int) bool {
+	v := h.m.View
+	last := -1
+	ids := map[string]bool{}
 	return func(i int) bool {
 		group := v.Cluster.GroupOf(i)
 		if group != last {
@@ -70,17 +85,17 @@ func (s facts) uncapped() func(i int) bool {
 
 // heldSince returns a function that computes [palapi.GPU.HeldSince]. The function reads the allocations of
 // each job once. Callers hold mu.
-func (s *Snapshot) heldSince() func(i int) time.Time {
+func (h *hardware) heldSince() func(i int) time.Time {
 	type held struct {
 		job cluster.JobKey
 		gpu string
 	}
 	since, read := map[held]time.Time{}, map[cluster.JobKey]bool{}
 	return func(i int) time.Time {
-		job := s.m.View.Owner(i)
+		job := h.m.View.Owner(i)
 		if job != (cluster.JobKey{}) && !read[job] {
 			read[job] = true
-			for _, a := range s.m.State.AllocsOf(job) {
+			for _, a := range h.m.State.AllocsOf(job) {
 				for _, id := range a.GPUs {
 					created, known := since[held{job, id}]
 					at := time.Unix(0, a.CreateTime).UTC()
@@ -90,7 +105,7 @@ func (s *Snapshot) heldSince() func(i int) time.Time {
 				}
 			}
 		}
-		return since[held{job, s.m.View.Cluster.GPU(i).ID}]
+		return since[held{job, h.m.View.Cluster.GPU(i).ID}]
 	}
 }
 
@@ -98,43 +113,43 @@ func (s *Snapshot) heldSince() func(i int) time.Time {
 func (s *Snapshot) Ailing() (all []palapi.GPU) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	unhealthy := s.m.View.HealthDescriptions()
+	of, unhealthy := &hardware{m: s.m}, s.m.View.HealthDescriptions()
 	for i := range s.m.View.Cluster.NumGPUs() {
-		if s.inTrouble(i) || len(s.m.OutlierFor(i)) > 0 {
-			all = append(all, s.gpu(i, unhealthy))
+		if of.inTrouble(i) || len(s.m.OutlierFor(i)) > 0 {
+			all = append(all, of.gpu(i, unhealthy))
 		}
 	}
 	return all
 }
 
 // inTrouble reports whether a GPU is unhealthy, degraded, or in quarantine. Callers hold mu.
-func (s *Snapshot) inTrouble(i int) bool {
-	u := s.m.View.Cluster.GPU(i)
-	return u.Health.Unhealthy || u.Degraded != "" || s.quarantineOf(u.ID) != nil
+func (h *hardware) inTrouble(i int) bool {
+	u := h.m.View.Cluster.GPU(i)
+	return u.Health.Unhealthy || u.Degraded != "" || h.quarantineOf(u.ID) != nil
 }
 
 // quarantineOf returns the quarantine of a GPU, or nil if the GPU is not in quarantine. Callers
 // hold mu.
-func (s *Snapshot) quarantineOf(id string) *palapi.Quarantine {
-	if q, ok := s.m.Quarantine[attr.GPUOf(id)]; ok && s.m.Time.Before(q.Until) {
+func (h *hardware) quarantineOf(id string) *palapi.Quarantine {
+	if q, ok := h.m.Quarantine[attr.GPUOf(id)]; ok && h.m.Time.Before(q.Until) {
 		return new(q)
 	}
 	return nil
 }
 
 // gpu returns one GPU. Callers hold mu.
-func (s *Snapshot) gpu(i int, unhealthy map[string]string) palapi.GPU {
-	c := s.m.View.Cluster
+func (h *hardware) gpu(i int, unhealthy map[string]string) palapi.GPU {
+	c := h.m.View.Cluster
 	u := c.GPU(i)
 	node, device := c.Group(c.GroupOf(i))
 	g := palapi.GPU{
-		ID: u.ID, Node: c.Node(node).Name, Rack: c.Node(node).Rack, Device: device, State: s.m.GPUState(i, s.m.Time), Healthy: !u.Health.Unhealthy, Available: c.Available(i),
-		Unhealthy: unhealthy[u.ID], Unavailable: s.m.View.Unavailable(i), Degraded: u.Degraded, OutlierFor: s.m.OutlierFor(i),
-		PMScores: map[pal.AppClass]pal.PMScore{}, Classes: map[pal.AppClass]uint8{}, Quarantine: s.quarantineOf(u.ID),
+		ID: u.ID, Node: c.Node(node).Name, Rack: c.Node(node).Rack, Device: device, State: h.m.GPUState(i, h.m.Time), Healthy: !u.Health.Unhealthy, Available: c.Available(i),
+		Unhealthy: unhealthy[u.ID], Unavailable: h.m.View.Unavailable(i), Degraded: u.Degraded, OutlierFor: h.m.OutlierFor(i),
+		PMScores: map[pal.AppClass]pal.PMScore{}, Classes: map[pal.AppClass]uint8{}, Quarantine: h.quarantineOf(u.ID),
 	}
-	g.Index, g.BusID = s.m.View.Slots[i].Index, s.m.View.Slots[i].BusID
-	g.Window = s.windowOf(i)
-	o := s.m.View.Owner(i)
+	g.Index, g.BusID = h.m.View.Slots[i].Index, h.m.View.Slots[i].BusID
+	g.Window = h.windowOf(i)
+	o := h.m.View.Owner(i)
 	if o != (cluster.JobKey{}) {
 		g.Job = o.String()
 	}
@@ -151,11 +166,11 @@ func (s *Snapshot) gpu(i int, unhealthy map[string]string) palapi.GPU {
 
 // windowOf returns the window that reserves a GPU now, with its end; "" if there is none. Callers
 // hold mu.
-func (s *Snapshot) windowOf(gpu int) string {
-	if s.kept == nil {
-		s.kept = s.m.OpenWindows(s.m.Time)
+func (h *hardware) windowOf(gpu int) string {
+	if h.kept == nil {
+		h.kept = h.m.OpenWindows(h.m.Time)
 	}
-	return s.kept[gpu]
+	return h.kept[gpu]
 }
 
 // nameGPUs sets the names of the GPUs in an explanation.
@@ -241,7 +256,9 @@ func (s *Snapshot) Map() []MapRack {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.m.View.Cluster
-	gpus, order, unique := nodeGPUs(c), make([]int, 0, c.NumNodes()), uniqueNames(c)
+	gpus := nodeGPUs(c)
+	order := make([]int, 0, c.NumNodes())
+	unique := uniqueNames(c)
 	for n := range c.NumNodes() {
 		if len(gpus[n]) > 0 {
 			order = append(order, n)
@@ -251,20 +268,22 @@ func (s *Snapshot) Map() []MapRack {
 		x, y := c.Node(a), c.Node(b)
 		return cmp.Or(cmp.Compare(x.Datacenter, y.Datacenter), cmp.Compare(x.Rack, y.Rack), cmp.Compare(x.Name, y.Name), cmp.Compare(x.ID, y.ID))
 	})
+	of := &hardware{m: s.m}
 	var racks []MapRack
 	last := "" // the rack of the last entry of racks
 	for _, n := range order {
-		node, mine := c.Node(n), s.order(gpus[n])
-		if r := len(racks) - 1; r < 0 || racks[r].Datacenter != node.Datacenter || last != node.Rack || node.Rack == "" && len(racks[r].Nodes) == mapRackNodes {
+		node, mine := c.Node(n), of.order(gpus[n])
+		r := len(racks) - 1
+		if r < 0 || racks[r].Datacenter != node.Datacenter || last != node.Rack || node.Rack == "" && len(racks[r].Nodes) == mapRackNodes {
 			racks = append(racks, MapRack{Name: cmp.Or(node.Rack, "no rack ("+unique[n]+" …)"), Datacenter: node.Datacenter})
 			last = node.Rack
 		}
-		shown := MapNode{Name: unique[n], Away: cluster.NotReady(s.m.View.GPUNode(mine[0])), Indexes: s.indexes(mine)}
+		shown := MapNode{Name: unique[n], Away: cluster.NotReady(s.m.View.GPUNode(mine[0])), Indexes: of.indexes(mine)}
 		for _, i := range mine {
 			shown.Cells = append(shown.Cells, mapCell(c, i, s.m.GPUState(i, s.m.Time)))
 		}
-		r := &racks[len(racks)-1]
-		r.Nodes = append(r.Nodes, shown)
+		rack := &racks[len(racks)-1]
+		rack.Nodes = append(rack.Nodes, shown)
 	}
 	return racks
 }
@@ -281,8 +300,8 @@ func nodeGPUs(c *pal.Cluster) [][]int {
 
 // order sorts the GPUs of a node as nvidia-smi does. GPUs without a known number come last, by PCI
 // address.
-func (s facts) order(gpus []int) []int {
-	slots := s.m.View.Slots
+func (h *hardware) order(gpus []int) []int {
+	slots := h.m.View.Slots
 	number := func(i int) int {
 		if slots[i].Index == nil {
 			return math.MaxInt
@@ -296,9 +315,9 @@ func (s facts) order(gpus []int) []int {
 }
 
 // indexes returns nvidia-smi's numbers of GPUs, or nil if a number is unknown.
-func (s facts) indexes(gpus []int) (out []int) {
+func (h *hardware) indexes(gpus []int) (out []int) {
 	for _, i := range gpus {
-		index := s.m.View.Slots[i].Index
+		index := h.m.View.Slots[i].Index
 		if index == nil {
 			return nil
 		}

@@ -60,8 +60,12 @@ func matching(c *pal.Cluster, g pal.Gang) (matches func(gpu int) bool, small int
 	return func(gpu int) bool { return may[c.GroupOf(gpu)] }, small
 }
 
+// search finds out who holds GPUs, and what would fit. It tries changes on the view, and undoes
+// them. Callers of its methods hold the snapshot's mu.
+type search struct{ m *model.Model }
+
 // holders finds the holders for a gang.
-func (s facts) holders(g pal.Gang, self cluster.JobKey) *palapi.Holders {
+func (s search) holders(g pal.Gang, self cluster.JobKey) *palapi.Holders {
 	c, held := s.m.View.Cluster, map[cluster.JobKey]int{}
 	matches, _ := matching(c, g)
 	kept := s.kept(self)
@@ -102,7 +106,7 @@ func (s facts) holders(g pal.Gang, self cluster.JobKey) *palapi.Holders {
 }
 
 // kept returns the GPUs that a waiting gang avoids because of windows.
-func (s facts) kept(k cluster.JobKey) map[int]bool {
+func (s search) kept(k cluster.JobKey) map[int]bool {
 	kept := map[int]bool{}
 	for _, w := range s.m.Queue.KeptFrom(gang.QueueTime(s.m.Time), k.String(), s.m.View.Cluster) {
 		for _, u := range w.GPUs {
@@ -113,7 +117,7 @@ func (s facts) kept(k cluster.JobKey) map[int]bool {
 }
 
 // stopping reports whether the job holds GPUs only for members that were told to stop.
-func (s facts) stopping(k cluster.JobKey) bool {
+func (s search) stopping(k cluster.JobKey) bool {
 	ending := false
 	for _, a := range s.m.State.AllocsOf(k) {
 		if a.Member() {
@@ -127,7 +131,7 @@ func (s facts) stopping(k cluster.JobKey) bool {
 // holding returns what a holder requested; ok is false if the request is unknown. The model's gangs
 // lack jobs that are left to Nomad, and ended jobs whose members are still stopping. So holding
 // reads their requests again.
-func (s facts) holding(k cluster.JobKey, stopping bool) (r request.Request, ok bool) {
+func (s search) holding(k cluster.JobKey, stopping bool) (r request.Request, ok bool) {
 	job, t := s.m.State.Jobs[k], s.m.Jobs[k]
 	if job != nil && (stopping || t == nil) {
 		r, err := s.m.View.Request(job)
@@ -142,7 +146,7 @@ func (s facts) holding(k cluster.JobKey, stopping bool) (r request.Request, ok b
 // needed marks the holders that make room for the gang when they end one after another. needed
 // ignores jobs whose request is unknown, and resources other than GPUs. The gang cannot use the GPUs
 // in kept. needed restores the cluster afterwards.
-func (s facts) needed(h *palapi.Holders, g pal.Gang, keys map[string]cluster.JobKey, kept map[int]bool) {
+func (s search) needed(h *palapi.Holders, g pal.Gang, keys map[string]cluster.JobKey, kept map[int]bool) {
 	c := s.m.View.Cluster
 	var back []func()
 	defer func() {
@@ -175,7 +179,7 @@ func (s facts) needed(h *palapi.Holders, g pal.Gang, keys map[string]cluster.Job
 
 // remedies returns changes that would let a waiting gang start now without overtaking gangs ahead
 // of it. try is the first change in the form that -what-if accepts.
-func (s facts) remedies(t *model.Tracked) (out []reason.Reason, try string) {
+func (s search) remedies(t *model.Tracked) (out []reason.Reason, try string) {
 	r, g := t.Request, t.Request.Least()
 	_, w, fits := s.starts(t, g)
 	if fits || w.Reason == reason.Locality {
@@ -216,7 +220,7 @@ func (s facts) remedies(t *model.Tracked) (out []reason.Reason, try string) {
 var editCount = reason.Reason{Kind: reason.EditCount}
 
 // asking returns a waiting job in the queue's form, as if the job requested g.
-func (s facts) asking(t *model.Tracked, g pal.Gang) queue.Job {
+func (s search) asking(t *model.Tracked, g pal.Gang) queue.Job {
 	job := t.QueueJob(s.m.Cfg.RestartCost)
 	job.Gang, job.Least = g, 0
 	return job
@@ -224,7 +228,7 @@ func (s facts) asking(t *model.Tracked, g pal.Gang) queue.Job {
 
 // starts reports whether the queue would start a waiting job now if the job requested g, and returns
 // the GPUs, or what the job would wait for.
-func (s facts) starts(t *model.Tracked, g pal.Gang) (at pal.Placement, w queue.Wait, ok bool) {
+func (s search) starts(t *model.Tracked, g pal.Gang) (at pal.Placement, w queue.Wait, ok bool) {
 	if g.GPUs() > s.m.View.Cluster.FreeGPUs() {
 		return at, w, false
 	}
@@ -240,8 +244,8 @@ func (s *Snapshot) whatNow(e *draft, t *model.Tracked, w *model.Wait) {
 		}
 		return
 	}
-	e.Holders = s.holders(t.Request.Least(), t.Key)
-	e.Remedies, e.Try = s.remedies(t)
+	e.Holders = search{s.m}.holders(t.Request.Least(), t.Key)
+	e.Remedies, e.Try = search{s.m}.remedies(t)
 	if w != nil && w.Reason == reason.Refused {
 		e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.AwaitPart})
 	}
@@ -269,7 +273,7 @@ func sizeKey(r request.Request) string {
 
 // runsOn explains which GPUs a job's members have and, for a running job, where the job would be
 // placed if it started now.
-func (s facts) runsOn(e *draft, t *model.Tracked) {
+func (s search) runsOn(e *draft, t *model.Tracked) {
 	c, g := s.m.View.Cluster, t.Request.Gang
 	at := s.m.View.Running(t.Request, s.heldByMembers(t))
 	complete := len(at.GPUs()) == g.GPUs() && !slices.ContainsFunc(at.GPUs(), func(u int) bool { return !c.Taken(u) })
@@ -291,7 +295,7 @@ func (s facts) runsOn(e *draft, t *model.Tracked) {
 
 // heldByMembers returns the GPUs of the job's members. A member that Nomad is stopping is none, but
 // holds its GPUs until it ends.
-func (s facts) heldByMembers(t *model.Tracked) []int {
+func (s search) heldByMembers(t *model.Tracked) []int {
 	return slices.DeleteFunc(slices.Clone(s.m.View.Holds(t.Key)), func(u int) bool {
 		return !slices.ContainsFunc(t.Members, func(a *cluster.Alloc) bool { return slices.Contains(a.GPUs, s.m.View.Cluster.GPU(u).ID) })
 	})

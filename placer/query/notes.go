@@ -42,7 +42,7 @@ func (s *Snapshot) noteUncapped(e *draft) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n, uncapped := 0, s.uncapped()
+	n, uncapped := 0, (&hardware{m: s.m}).uncapped()
 	for _, id := range e.Decision.Chosen.GPUIDs() {
 		i := s.m.View.Cluster.Find(id)
 		if i >= 0 && uncapped(i) {
@@ -69,7 +69,7 @@ func sizeInWords(s *queue.Size, st palapi.State) string {
 }
 
 // noteWindows notes which windows reserve GPUs that a waiting job could use.
-func (s facts) noteWindows(e *draft, t *model.Tracked) {
+func (s summary) noteWindows(e *draft, t *model.Tracked) {
 	for _, k := range s.m.Queue.KeptFrom(gang.QueueTime(s.m.Time), t.Key.String(), s.m.View.Cluster) {
 		e.addNote(fmt.Sprintf("window %s keeps %s from %s to %s, because the job might run then", k.Name, pal.CountGPUs(len(k.GPUs)), model.Moment(k.From), model.Moment(k.To)))
 	}
@@ -77,7 +77,7 @@ func (s facts) noteWindows(e *draft, t *model.Tracked) {
 
 // whenEnds explains when a running job is expected to end and what this expectation is based on, or
 // why the end is not known.
-func (s facts) whenEnds(e *draft, t *model.Tracked) {
+func (s summary) whenEnds(e *draft, t *model.Tracked) {
 	e.EndFrom, e.EndTo = s.ends(t.Key)
 	if e.EndTo.IsZero() {
 		job := t.QueueJob(s.m.Cfg.RestartCost)
@@ -194,7 +194,7 @@ func (s *Snapshot) addRefusal(ctx context.Context, e *draft, st gang.Observed) e
 
 // notePreempt notes which configuration key allows the placer to stop the job for other jobs,
 // unless the job itself sets pal_preempt.
-func (s facts) notePreempt(e *draft, t *model.Tracked) {
+func (s summary) notePreempt(e *draft, t *model.Tracked) {
 	from := t.Request.PreemptFrom
 	if from != "" {
 		e.addNote(fmt.Sprintf("%s allows nomad-pal to stop the job for other jobs; pal_preempt = \"false\" in the job's meta forbids this", from))

@@ -47,7 +47,9 @@ func OutcomeOf(m *model.Model, st gang.Observed) *palapi.Outcome {
 	o := &palapi.Outcome{Status: "failed", At: at, Reason: reason.Reason{Kind: reason.EndedComplete, Have: complete, Want: st.Want}}
 	switch {
 	case st.Want == 0 && !rewrite.Stopped(st.Job): // scaled to zero
-		o.Status, o.At, o.Reason = palapi.AtRest, time.Unix(0, *st.Job.SubmitTime), reason.Reason{Kind: reason.NoMembers, Cause: request.NoMembers}
+		o.Status = palapi.AtRest
+		o.At = time.Unix(0, *st.Job.SubmitTime)
+		o.Reason = reason.Reason{Kind: reason.NoMembers, Cause: request.NoMembers}
 	case complete >= st.Want:
 		o.Status = "complete"
 	case rewrite.Stopped(st.Job):

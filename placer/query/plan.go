@@ -78,7 +78,7 @@ func (s *Snapshot) unmet(ctx context.Context, b cluster.JobKey) reason.Reason {
 func (s *Snapshot) runs(job *api.Job) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, runs := s.placed(cluster.KeyOf(job))
+	_, runs := summary{s.m}.placed(cluster.KeyOf(job))
 	return runs
 }
 
@@ -93,7 +93,7 @@ func (s *Snapshot) plan(job *api.Job) (*draft, error) {
 	if e.notServed(job, s.m.Cfg.Children) {
 		return e, nil
 	}
-	st, runs := s.placed(k)
+	st, runs := summary{s.m}.placed(k)
 	v, err := request.NewView(s.m.State, s.m.ViewOptions(s.m.Time), k)
 	if err != nil {
 		return nil, err
@@ -103,10 +103,13 @@ func (s *Snapshot) plan(job *api.Job) (*draft, error) {
 		e.State, e.Reason = palapi.Rejected, model.Refused(err)
 		return e, nil
 	}
-	e.Mode, e.ClassFrom, e.SpeedsFrom, e.NeighboursFrom = string(r.Mode), v.ClassFrom(&planned), r.SpeedsFrom, r.NeighboursFrom
-	d := s.explainOn(v.Cluster, r.Gang)
+	e.Mode = string(r.Mode)
+	e.ClassFrom = v.ClassFrom(&planned)
+	e.SpeedsFrom = r.SpeedsFrom
+	e.NeighboursFrom = r.NeighboursFrom
+	d := search{s.m}.explainOn(v.Cluster, r.Gang)
 	if !d.Placed && r.Elastic != nil {
-		d = s.explainOn(v.Cluster, r.Least())
+		d = search{s.m}.explainOn(v.Cluster, r.Least())
 	}
 	if !d.Placed {
 		e.Obstacles = v.Obstacles(&planned, sparing(d))
@@ -114,10 +117,10 @@ func (s *Snapshot) plan(job *api.Job) (*draft, error) {
 	}
 	e.Decision = &d
 	defer e.noteSize()
-	t := s.replanned(e, &planned, r)
+	t := summary{s.m}.replanned(e, &planned, r)
 	if runs {
 		t.Nomad = palapi.Resubmitted
-		s.planRunning(e, st, t.Lifecycle, v, &d)
+		summary{s.m}.planRunning(e, st, t.Lifecycle, v, &d)
 		return e, nil
 	}
 	if !e.Hold.IsZero() {
@@ -125,14 +128,14 @@ func (s *Snapshot) plan(job *api.Job) (*draft, error) {
 		return e, nil
 	}
 	if s.planInQueue(e, t, v, &d); e.State == palapi.Starting || e.State == palapi.Waiting {
-		s.afterOthers(e, t)
+		summary{s.m}.afterOthers(e, t)
 	}
 	return e, nil
 }
 
 // replanned returns a job as it would be after its author registered planned, which requests r. In
 // e it notes what the job keeps: its orders and, if it waits, its place in the queue.
-func (s facts) replanned(e *draft, planned *api.Job, r request.Request) *model.Tracked {
+func (s summary) replanned(e *draft, planned *api.Job, r request.Request) *model.Tracked {
 	k := cluster.KeyOf(planned)
 	t := &model.Tracked{Lifecycle: gang.Of(gang.Observed{Key: k, Job: planned, Nomad: palapi.Waiting})}
 	was := s.m.Jobs[k]
@@ -201,7 +204,7 @@ func (e *draft) notServed(job *api.Job, children bool) bool {
 }
 
 // planRunning explains what an edit would do to a running gang.
-func (s facts) planRunning(e *draft, st gang.Observed, changed gang.Lifecycle, v *request.View, d *pal.Decision) {
+func (s summary) planRunning(e *draft, st gang.Observed, changed gang.Lifecycle, v *request.View, d *pal.Decision) {
 	room := s.m.RoomForPlan(&changed, v)
 	if !d.Placed {
 		room.Reason = d.Reason // the decision's reason has details about nodes
@@ -216,7 +219,7 @@ func (s facts) planRunning(e *draft, st gang.Observed, changed gang.Lifecycle, v
 // afterOthers explains that a planned gang first waits for its pal_begin, or for the jobs in its
 // pal_after that have not succeeded. In this case, plan predicts no start, and offers no change,
 // because none would let the gang start now.
-func (s facts) afterOthers(e *draft, t *model.Tracked) {
+func (s summary) afterOthers(e *draft, t *model.Tracked) {
 	after := reason.Reason{Kind: reason.Provided}
 	for _, b := range t.Predecessors() {
 		if !s.m.Dependencies.Known[b].Unmet().IsZero() {
@@ -238,7 +241,9 @@ func (s facts) afterOthers(e *draft, t *model.Tracked) {
 		e.Reason = e.Reason.And(begins).And(after)
 	}
 	e.StartFrom, e.StartTo = time.Time{}, time.Time{}
-	e.Remedies, e.Ask, e.Try = nil, "", ""
+	e.Remedies = nil
+	e.Ask = ""
+	e.Try = ""
 }
 
 // planInQueue lets the queue of the copied model decide on a planned gang, and fills in e.
@@ -259,10 +264,15 @@ func (s *Snapshot) planInQueue(e *draft, t *model.Tracked, v *request.View, d *p
 		if s.Activity.Idle() {
 			e.Reason.Kind = reason.WouldStartIdle
 		}
-		d.Placed, d.Reason, d.Chosen = true, reason.Reason{}, pal.Describe(v.Cluster, t.Request.Gang, a.Placement)
+		d.Placed = true
+		d.Reason = reason.Reason{}
+		d.Chosen = pal.Describe(v.Cluster, t.Request.Gang, a.Placement)
 		n := len(a.Placement.GPUs())
 		if n != d.Demand { // an elastic gang that starts with another number of GPUs than d assumed
-			d.Demand, d.Walk, d.WalkOmitted, d.Packed = n, nil, 0, nil
+			d.Demand = n
+			d.Walk = nil
+			d.WalkOmitted = 0
+			d.Packed = nil
 		}
 		e.Obstacles = nil
 		if pinned, err := v.Pin(t.Job, v.Pins(t.Request, a.Placement)); err == nil {
@@ -273,7 +283,7 @@ func (s *Snapshot) planInQueue(e *draft, t *model.Tracked, v *request.View, d *p
 	e.Reason = s.m.Ending(t.Observed)
 	w := s.waitsOf(v.Cluster)[k.String()]
 	if w != nil {
-		s.besideWindows(v.Cluster, k, t.Request.Least(), d)
+		search{s.m}.besideWindows(v.Cluster, k, t.Request.Least(), d)
 		_, small := matching(v.Cluster, t.Request.Least())
 		e.takeWait(w, d, small)
 		e.State, e.Reason = t.Shown(s.m, w), e.WaitsFor
@@ -288,7 +298,7 @@ func (s *Snapshot) planInQueue(e *draft, t *model.Tracked, v *request.View, d *p
 }
 
 // placed returns the state of a job that the placer has placed; ok is false for other jobs.
-func (s facts) placed(k cluster.JobKey) (st gang.Observed, ok bool) {
+func (s summary) placed(k cluster.JobKey) (st gang.Observed, ok bool) {
 	job := s.m.State.Jobs[k]
 	if job == nil {
 		return st, false

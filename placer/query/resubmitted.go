@@ -14,7 +14,7 @@ import (
 )
 
 // keeps reports whether a running job requests the GPUs that its members have.
-func (s facts) keeps(st gang.Observed, job *api.Job) bool {
+func (s summary) keeps(st gang.Observed, job *api.Job) bool {
 	forbidden := s.m.View.Forbids(job, st.Members)
 	if st.Nomad != palapi.Resubmitted {
 		return gang.SameRequests(st.Job, job) && (!forbidden || s.m.View.Forbids(st.Job, st.Members))
@@ -48,7 +48,7 @@ func replicas(job *api.Job) bool {
 
 // tooLarge returns why a gang keeps running its old version although its author has submitted a new
 // one; no reason for other gangs.
-func (s facts) tooLarge(t *model.Tracked) reason.Reason {
+func (s summary) tooLarge(t *model.Tracked) reason.Reason {
 	switch {
 	case t == nil || t.Nomad != palapi.Resubmitted:
 		return reason.Reason{}

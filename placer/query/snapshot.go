@@ -43,7 +43,7 @@ import (
 // The agent answers from a Snapshot. The content of a Snapshot stays the same, and a Snapshot is
 // safe for concurrent use.
 type Snapshot struct {
-	facts
+	m     *model.Model
 	nomad *nomad.Client
 	// Activity reports whether a placer was active.
 	Activity palapi.Activity
@@ -52,24 +52,23 @@ type Snapshot struct {
 	// requests to Nomad.
 	mu    sync.Mutex
 	waits map[string]*model.Wait // by job; computed on demand
-	kept  map[int]string         // the open window of each GPU; computed on demand
 	// warned are the warnings of the active placer. counted is the result of Status, computed on
 	// demand.
 	warned  []string
 	counted *model.Status
 }
 
-// facts answers questions that need only the model. Callers of its methods hold the snapshot's mu.
-type facts struct{ m *model.Model }
+// summary describes the runs and members of jobs. Callers of its methods hold the snapshot's mu.
+type summary struct{ m *model.Model }
 
 // New returns a snapshot that answers from m. The snapshot uses c only for data of single jobs.
 func New(m *model.Model, c *nomad.Client, a palapi.Activity) *Snapshot {
-	return &Snapshot{facts: facts{m}, nomad: c, Activity: a}
+	return &Snapshot{m: m, nomad: c, Activity: a}
 }
 
 // Picture returns the snapshot of an active placer; m is its cloned model.
 func Picture(m *model.Model, c *nomad.Client, warned []string) *Snapshot {
-	return &Snapshot{facts: facts{m}, nomad: c, Activity: palapi.Activity{Working: true}, warned: warned}
+	return &Snapshot{m: m, nomad: c, Activity: palapi.Activity{Working: true}, warned: warned}
 }
 
 // Warned returns the warnings of the active placer.
@@ -95,7 +94,7 @@ func (s *Snapshot) Status() model.Status {
 func (s *Snapshot) With(a palapi.Activity) *Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return &Snapshot{facts: facts{s.m.Clone()}, nomad: s.nomad, Activity: a, warned: s.warned}
+	return &Snapshot{m: s.m.Clone(), nomad: s.nomad, Activity: a, warned: s.warned}
 }
 
 // Read calls f with the model. While f runs, no answer tries changes on the model.
@@ -139,7 +138,7 @@ func (s *Snapshot) Jobs() []palapi.JobStatus {
 		job := s.m.State.Jobs[k]
 		st := s.m.Observed(job)
 		if st.Nomad == palapi.Ended && !cluster.Template(job) {
-			s.countRun(runs, st, st.Nomad)
+			summary{s.m}.countRun(runs, st, st.Nomad)
 			continue
 		}
 		j := palapi.JobStatus{Namespace: k.Namespace, Job: k.ID, State: st.Nomad, GPUs: st.Holds(), User: rewrite.UserOf(job), Submitted: time.Unix(0, *job.SubmitTime)}
@@ -149,7 +148,7 @@ func (s *Snapshot) Jobs() []palapi.JobStatus {
 		t := s.m.Jobs[k]
 		if t != nil {
 			j = s.m.StatusOf(t, waits)
-			j.Reason = s.tooLarge(t).Or(j.Reason).Or(membersLack(s.m.State, st))
+			j.Reason = summary{s.m}.tooLarge(t).Or(j.Reason).Or(membersLack(s.m.State, st))
 		}
 		if st.Nomad == palapi.Native && 0 < st.Have && st.Have < st.Want {
 			j.Reason = reason.Reason{Kind: reason.PartNative, Have: st.Have, Want: st.Want}
@@ -161,8 +160,8 @@ func (s *Snapshot) Jobs() []palapi.JobStatus {
 		if cluster.Child(job) {
 			j.Parent = *job.ParentID
 		}
-		s.countRun(runs, st, j.State)
-		s.progress(&j, st)
+		summary{s.m}.countRun(runs, st, j.State)
+		summary{s.m}.progress(&j, st)
 		js = append(js, j)
 	}
 	for i, j := range js {
@@ -173,7 +172,7 @@ func (s *Snapshot) Jobs() []palapi.JobStatus {
 
 // countRun counts a job as a run of the parameterized or periodic job that made it, if there is
 // one.
-func (s facts) countRun(runs map[cluster.JobKey]*palapi.Runs, st gang.Observed, state palapi.State) {
+func (s summary) countRun(runs map[cluster.JobKey]*palapi.Runs, st gang.Observed, state palapi.State) {
 	if !cluster.Child(st.Job) {
 		return
 	}
@@ -188,7 +187,7 @@ func (s facts) countRun(runs map[cluster.JobKey]*palapi.Runs, st gang.Observed, 
 }
 
 // runsOf counts the jobs that a parameterized or periodic job has made; nil if there are none.
-func (s facts) runsOf(k cluster.JobKey) *palapi.Runs {
+func (s summary) runsOf(k cluster.JobKey) *palapi.Runs {
 	runs := map[cluster.JobKey]*palapi.Runs{}
 	for _, job := range s.m.State.Jobs {
 		if cluster.TemplateOf(job) != k {
@@ -208,7 +207,7 @@ func (s facts) runsOf(k cluster.JobKey) *palapi.Runs {
 // progress sets a job's start, its number of nodes, and its expected end. If members are older than
 // the job's last registration, the job was submitted earlier: as its record says, or no later than the
 // members were placed.
-func (s facts) progress(j *palapi.JobStatus, st gang.Observed) {
+func (s summary) progress(j *palapi.JobStatus, st gang.Observed) {
 	nodes := map[string]bool{}
 	for _, a := range st.Members {
 		nodes[a.Node] = true
@@ -231,7 +230,7 @@ func (s facts) progress(j *palapi.JobStatus, st gang.Observed) {
 }
 
 // ends returns the range in which a running job is expected to end; zero if unknown.
-func (s facts) ends(k cluster.JobKey) (from, to time.Time) {
+func (s summary) ends(k cluster.JobKey) (from, to time.Time) {
 	if from, to, ok := s.m.Queue.Ends(gang.QueueTime(s.m.Time), k.String()); ok {
 		return time.Unix(0, int64(from)), time.Unix(0, int64(to))
 	}

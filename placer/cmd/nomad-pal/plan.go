@@ -65,8 +65,8 @@ func runPlan(b *base, args []string) int {
 	is, unread := s.nomad.Job(b.ctx, cluster.KeyOf(job))
 	if is != nil {
 		x.JobModifyIndex = *is.JobModifyIndex
-	} else if none := b.noNamespace(s.nomad, *job.Namespace); none != nil {
-		return failed(none)
+	} else if err := b.noNamespace(s.nomad, *job.Namespace); err != nil {
+		return failed(err)
 	}
 	w := request.PastNomad(job)
 	if w != "" {

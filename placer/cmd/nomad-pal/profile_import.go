@@ -124,7 +124,9 @@ func storeImported(b *base, client *nomad.Client, im imported, rows []measured.R
 	if err != nil {
 		return b.fail(err)
 	}
-	im.Samples, im.Unknown, im.Changes = len(samples), len(strangers), profile.Diff(cal.Profile, p)
+	im.Samples = len(samples)
+	im.Unknown = len(strangers)
+	im.Changes = profile.Diff(cal.Profile, p)
 	gpus := map[string]bool{}
 	for _, s := range samples {
 		gpus[s.GPU] = true

@@ -92,7 +92,10 @@ func summarize(p *profile.Profile) []groupSummary {
 	for _, g := range p.Groups {
 		s := groupSummary{Group: g, Members: members(p, g)}
 		if r, ok := p.Rate(g.Model, g.App); ok {
-			s.Rate, s.Unit, s.RatedGPUs, s.Speed = r.Rate, attr.RateUnit(g.App), r.GPUs, p.Speeds(g.App)[g.Model]
+			s.Rate = r.Rate
+			s.Unit = attr.RateUnit(g.App)
+			s.RatedGPUs = r.GPUs
+			s.Speed = p.Speeds(g.App)[g.Model]
 		}
 		out = append(out, s)
 	}

@@ -202,7 +202,8 @@ func printQuarantine(b *base, qs map[string]palapi.Quarantine, known []palapi.GP
 	rows, ids := []string{row("GPU", "Id", "Bus id", "Until", "Strikes", "Reason")}, slices.Sorted(maps.Keys(qs))
 	shortID := b.shortIDs(ids)
 	for _, id := range ids {
-		short, name, bus := shortID(id), "-", "-"
+		short := shortID(id)
+		name, bus := "-", "-"
 		i := slices.IndexFunc(known, func(g palapi.GPU) bool { return attr.GPUOf(g.ID) == id })
 		if i >= 0 {
 			name, bus = palapi.GPUName(short, known[i].Node, known[i].Index, len(id)), cmp.Or(known[i].BusID, "-")

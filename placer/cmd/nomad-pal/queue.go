@@ -201,7 +201,8 @@ func byPosition(a, b palapi.JobStatus) int {
 // queueSummary counts the jobs that do not have the GPUs that they request, by kind: waiting,
 // failed, never able to start and so on.
 func queueSummary(jobs []palapi.JobStatus) string {
-	waiting, runOn, never, failed, least, requested := 0, 0, 0, 0, 0.0, 0.0
+	var waiting, runOn, never, failed int
+	var least, requested float64
 	for _, j := range jobs {
 		switch j.State {
 		case palapi.Resubmitted:
@@ -211,7 +212,9 @@ func queueSummary(jobs []palapi.JobStatus) string {
 		case palapi.Failed:
 			failed++
 		default:
-			waiting, least, requested = waiting+1, least+j.Amount(j.LeastGPUs()), requested+j.Amount(j.GPUs)
+			waiting++
+			least += j.Amount(j.LeastGPUs())
+			requested += j.Amount(j.GPUs)
 		}
 	}
 	var parts []string
@@ -235,10 +238,10 @@ func queueSummary(jobs []palapi.JobStatus) string {
 // printTenants prints how many GPUs each tenant holds and has used. printTenants prints nothing if
 // the only tenant has no quota, limit, users or stops.
 func printTenants(b *base, tenants []queue.TenantUse) {
-	told, stops, ungated := len(tenants) > 1, queue.Stops{}, false
+	told, ungated := len(tenants) > 1, false
 	for _, t := range tenants {
 		ungated = ungated || t.Ungated > 0
-		told = told || t.Quota > 0 || t.Limit != nil || len(t.Users) > 0 || t.Stops != stops
+		told = told || t.Quota > 0 || t.Limit != nil || len(t.Users) > 0 || t.Stops != (queue.Stops{})
 	}
 	if !told {
 		return
@@ -247,7 +250,8 @@ func printTenants(b *base, tenants []queue.TenantUse) {
 	line := rowWith(true, true, ungated, true, true, true, true, true, true, true, true)
 	rows := []string{line("Tenant", "GPUs", "Without gate", "Quota", "Borrowed", "At most", "GPU hours used", "Times its share", "Stopped", "GPU hours lost", "Hours sooner")}
 	for _, t := range tenants {
-		quota, borrowed, most := "none", "", ""
+		quota, borrowed := "none", ""
+		most := ""
 		if t.Quota > 0 {
 			quota, borrowed = fmt.Sprint(t.Quota), reason.Number(t.Borrowed())
 		}

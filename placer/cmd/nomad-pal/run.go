@@ -355,7 +355,8 @@ func standing(b *base, a *answers, k cluster.JobKey) (e *palapi.Explanation, err
 // change. awaitStart prints each change of the job's state. idle reports whether no placer is
 // active.
 func (b *base) awaitStart(a *answers, k cluster.JobKey) (e *palapi.Explanation, idle bool, err error) {
-	last, said, asked, sure := "", "", false, false
+	var last, said string
+	var asked, sure bool
 	for {
 		began := time.Now()
 		if e, err = standing(b, a, k); err != nil {

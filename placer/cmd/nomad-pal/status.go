@@ -159,7 +159,9 @@ func runStatus(b *base, args []string) int {
 	}
 	o.Speed = speedOf(s, time.Now())
 	slices.SortStableFunc(o.Jobs, byPosition)
-	o.all, o.gpuCounts, o.Windows = all, countGPUs(gpus), keptByWindows(gpus)
+	o.all = all
+	o.gpuCounts = countGPUs(gpus)
+	o.Windows = keptByWindows(gpus)
 	return s.close(b.show(o, func() { printStatus(b, o, *elements) }))
 }
 
