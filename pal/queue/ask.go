@@ -42,7 +42,8 @@ func (q *Queue) Ask(now time.Duration, c *pal.Cluster, j Job, since time.Duratio
 	if e != nil && e.state == waiting {
 		o.dequeue(e)
 		o.breakPromise(e)
-		e.job, e.gpus, e.full = j, j.Gang.GPUs(), pal.Gang{}
+		e.job, e.gpus = j, j.Gang.GPUs()
+		e.full = pal.Gang{}
 		if j.Least > 0 {
 			e.full = j.Gang
 		}
@@ -84,21 +85,24 @@ func (q *Queue) RoomFor(now time.Duration, c *pal.Cluster, j Job) (f pal.Found, 
 		back := among(had.placement, func(u int) bool { return p.c.Taken(u) && !promised[u] })
 		p.c.Release(had.job.Gang, back)
 		c.Release(had.job.Gang, among(had.placement, c.Taken))
-		p.ended, p.empty, own = nil, nil, back.GPUs()
+		p.ended, p.empty = nil, nil
+		own = back.GPUs()
 	}
 	o.Removed(now, j.ID)
 	e, err := o.newEntry(j)
 	if err != nil {
 		return f, w, false
 	}
-	e.wait.since, e.wait.declined, e.anyNeighbour = now, -1, true // other members run already, so RefuseBad does not apply
+	e.wait.since, e.wait.declined = now, -1
+	e.anyNeighbour = true // other members run already, so RefuseBad does not apply
 	e.memo.expect = o.remaining(e, now)
 	p.count(now)
 	f, why := p.besideHead(e, own)
 	ahead := w.Ahead
 	ok = why == reason.Next
 	w = p.why(e, why)
-	w.Job, w.GPUs, w.Ahead = j.ID, e.gpus, ahead
+	w.Job, w.GPUs = j.ID, e.gpus
+	w.Ahead = ahead
 	switch w.Reason {
 	case reason.Limit, reason.Quota:
 		ok = false

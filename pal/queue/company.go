@@ -47,7 +47,8 @@ func (c *company) meet(now time.Duration, with pal.Company) {
 	if c.seen {
 		c.spent[c.with] += max(0, now-c.at)
 	}
-	c.seen, c.with, c.at = with != nobodyKnows, with, now
+	c.seen = with != nobodyKnows
+	c.with, c.at = with, now
 }
 
 // mostly returns the company that a gang had for most of its run, encoded as 1 plus the
@@ -127,7 +128,9 @@ type logs struct{ n, sum, squares float64 }
 
 func (l *logs) add(d time.Duration) {
 	x := math.Log(d.Seconds())
-	l.n, l.sum, l.squares = l.n+1, l.sum+x, l.squares+x*x
+	l.n++
+	l.sum += x
+	l.squares += x * x
 }
 
 func (l logs) mean() float64 { return l.sum / l.n }

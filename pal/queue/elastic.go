@@ -120,7 +120,7 @@ func (p *pass) asManyAsFit(e *entry, find func(*entry) (pal.Found, bool)) (best 
 		f, fits := find(e)
 		takes := e.cost(f.Placement)
 		if fits && takes < ends {
-			best, ends, ok = f, takes, true
+			best, ends = f, takes
 		}
 		return fits
 	}

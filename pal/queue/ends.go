@@ -95,9 +95,11 @@ func (fs *foresight) likelyRuns(e *entry) (known []chance, spread float64) {
 // smooth replaces each logarithm of a run time by several run times around it (a kernel density).
 // The fewer runs are known, and the more they differ, the wider.
 func smooth(known []chance, spread float64) (out []chance) {
-	sum, mean, squares, within := 0.0, 0.0, 0.0, 0.0
+	var sum, mean, squares, within float64
 	for _, c := range known {
-		sum, mean, squares = sum+c.weight, mean+c.weight*c.left, squares+c.weight*c.weight
+		sum += c.weight
+		mean += c.weight * c.left
+		squares += c.weight * c.weight
 	}
 	mean /= sum
 	for _, c := range known {

@@ -344,7 +344,9 @@ func (l *outlook) book(needs map[*supply]float64, at, run time.Duration) (_ time
 func usableBy(g pal.Gang) string {
 	g.MemberSets = slices.Clone(g.MemberSets)
 	for i := range g.MemberSets {
-		g.MemberSets[i].Members, g.MemberSets[i].GPUs, g.MemberSets[i].Need = 1, 1, pal.Resources{}
+		s := &g.MemberSets[i]
+		s.Members, s.GPUs = 1, 1
+		s.Need = pal.Resources{}
 	}
 	return memberSets(g)
 }

@@ -42,7 +42,8 @@ func (q *Queue) sign(e *entry) {
 		s.user = e.job.User
 	}
 	s.array, s.least = e.job.array(), e.job.Least
-	s.preemptible, s.migratable, s.anywhere = e.job.Preemptible, e.job.Migratable, e.job.Anywhere
+	s.preemptible, s.migratable = e.job.Preemptible, e.job.Migratable
+	s.anywhere = e.job.Anywhere
 	e.memo.sig = unique.Make(s)
 }
 
@@ -60,7 +61,8 @@ func byKey(a, b *entry) int { return a.memo.key.compare(b.memo.key) }
 // enqueue adds a gang to the line. While the gang waits, its expected run time and key change only
 // because of new history (see resort). An elastic gang waits with its full size.
 func (q *Queue) enqueue(e *entry) {
-	e.state, e.settled, e.wait.declined = waiting, false, -1
+	e.state, e.settled = waiting, false
+	e.wait.declined = -1
 	if e.elastic() {
 		q.resize(e, e.full.MemberSets[0].Members)
 	}

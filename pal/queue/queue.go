@@ -251,7 +251,9 @@ func (e *entry) isOn(p pal.Placement) bool {
 // run records that an entry has been running on the placement since the given time.
 func (q *Queue) run(e *entry, p pal.Placement, at time.Duration) {
 	q.resize(e, max(1, len(p.Members)))
-	e.state, e.placement, e.target, e.startedAt, e.memo.levelDue = running, p, pal.Placement{}, at, at
+	e.state, e.startedAt = running, at
+	e.placement, e.target = p, pal.Placement{}
+	e.memo.levelDue = at
 	e.expectedEnd = at + stretched(q.remaining(e, at), e.cost(p))
 	e.booked = e.held()
 	q.bookUsage(e, max(at, e.job.Booked), e.booked)
@@ -291,7 +293,8 @@ func (q *Queue) NotStopped(id string) {
 	if by != nil {
 		q.breakPromise(by)
 	}
-	e.state, e.target, e.stopsFor = running, pal.Placement{}, ""
+	e.state, e.stopsFor = running, ""
+	e.target = pal.Placement{}
 }
 
 // Finished reports that a job has ended by itself, and removes it. Only finished runs enter the
@@ -333,10 +336,12 @@ func (q *Queue) leave(now time.Duration, e *entry) {
 		return
 	case e.state >= running:
 		e.company.meet(now, nobodyKnows)
-		e.earlier.ran, e.earlier.work, e.earlier.model = e.attained(now), e.work(now), ran(e.earlier.model, e.placement.Model)
+		e.earlier.ran, e.earlier.work = e.attained(now), e.work(now)
+		e.earlier.model = ran(e.earlier.model, e.placement.Model)
 		q.bookUsage(e, now, -e.booked)
 	}
-	e.state, e.wait.granted, e.stopsFor = waiting, false, ""
+	e.state, e.stopsFor = waiting, ""
+	e.wait.granted = false
 }
 
 // Running returns the IDs and placements of the running gangs, including those that are being

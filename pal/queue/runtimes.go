@@ -55,7 +55,8 @@ type runTimes struct {
 
 // set replaces the samples, and drops what was computed from the old ones.
 func (h *runTimes) set(samples []sample) {
-	h.samples, h.fresh, h.byModel = samples, nil, nil
+	h.samples = samples
+	h.fresh, h.byModel = nil, nil
 	byWork := slices.SortedFunc(slices.Values(samples), func(a, b sample) int { return cmp.Compare(a.work, b.work) })
 	h.median, h.least = byWork[(len(byWork)-1)/2].work, byWork[(len(byWork)-1)/10].work
 }
@@ -409,7 +410,9 @@ func (o remainingRunTime) index() time.Duration {
 	}
 	ended, spent := 0.0, 0.0 // weight of the runs that end by c.left, and their weighted run time
 	for _, c := range o.of {
-		ended, spent, weight = ended+c.weight, spent+c.weight*c.left, weight-c.weight
+		ended += c.weight
+		spent += c.weight * c.left
+		weight -= c.weight
 		run := spent + (weight-o.rest)*c.left + o.rest*o.again*math.Log1p(c.left/o.again)
 		ends := ended + o.rest*c.left/(o.again+c.left)
 		if run < best*ends {

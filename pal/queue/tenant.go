@@ -85,7 +85,8 @@ func (ts *tenancy) clone(o *Options) tenancy {
 // count counts what each tenant, user and array holds now, and the tenants' usage.
 func (q *Queue) count(now time.Duration) {
 	for _, t := range q.tree.byName {
-		t.gpus, t.promised, t.freeing, t.used = 0, 0, 0, 0
+		t.gpus, t.promised = 0, 0
+		t.freeing, t.used = 0, 0
 		clear(t.users)
 	}
 	q.arrays = map[string]int{}
@@ -228,7 +229,7 @@ func (t *tree) single(name string) *tenant {
 // add returns the tenant of that name. If the tree does not have this tenant, add adds the tenant
 // and its parents.
 func (t *tree) add(name string) *tenant {
-	if n := t.byName[name]; n != nil {
+	if n, ok := t.byName[name]; ok {
 		return n
 	}
 	n := t.single(name)

@@ -51,7 +51,9 @@ func (t *tenant) countUser(user string, gpus float64, jobs int) {
 			continue
 		}
 		u := t.users[user]
-		u.User, u.GPUs, u.Jobs = user, u.GPUs+gpus, u.Jobs+jobs
+		u.User = user
+		u.GPUs += gpus
+		u.Jobs += jobs
 		t.users[user] = u
 		if u.GPUs == 0 && u.Jobs == 0 {
 			delete(t.users, user)

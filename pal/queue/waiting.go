@@ -103,14 +103,17 @@ func (w Wait) Why() reason.Reason {
 	case reason.TooLarge, reason.Services:
 		r.Needs = w.GPUs
 	case reason.Quota:
-		r.Needs, r.Counts, r.Tenant, r.User, r.Held, r.Limit = w.GPUs, w.Counts, w.Tenant, w.User, w.Held, w.Limit
-		if w.LimitsJobs {
-			r.Needs, r.Counts = 0, 0
+		r.Tenant, r.Held = w.Tenant, w.Held
+		r.User, r.Limit = w.User, w.Limit
+		if !w.LimitsJobs {
+			r.Needs, r.Counts = w.GPUs, w.Counts
 		}
 	case reason.Limit:
-		r.Needs, r.Counts, r.User, r.Limit = w.GPUs, w.Counts, w.User, w.Limit
+		r.Needs, r.Counts = w.GPUs, w.Counts
+		r.User, r.Limit = w.User, w.Limit
 	case reason.GPUs:
-		r.Needs, r.Free, r.FreeOthers = w.GPUs, w.Free-w.Outliers, w.FreeOthers
+		r.Needs, r.Free = w.GPUs, w.Free-w.Outliers
+		r.FreeOthers = w.FreeOthers
 	case reason.Scattered, reason.Refused:
 		r.Needs, r.Free = w.GPUs, w.Free-w.Outliers
 		r = r.Over(w.unusable)
@@ -192,7 +195,9 @@ func (p *pass) waits(queue []*entry, predicted int) []Wait {
 	ahead, aheadGPUs := "", 0.0
 	for i, e := range queue {
 		w := p.waitOf(e)
-		w.Job, w.Position, w.GPUs, w.Overdue, w.AheadGPUs = e.job.ID, i+1, e.least(), e.wait.overdue, reason.Rounded(aheadGPUs)
+		w.Job, w.Position = e.job.ID, i+1
+		w.GPUs, w.Overdue = e.least(), e.wait.overdue
+		w.AheadGPUs = reason.Rounded(aheadGPUs)
 		if e.elastic() {
 			w.Most = e.whole()
 		}
@@ -270,7 +275,8 @@ func (p *pass) why(e *entry, why reason.Kind) (w Wait) {
 	case e.tooLarge() != nil:
 		w.say(reason.Limit, p.tree, e.tooLarge())
 	case p.overArray(e):
-		w.Reason, w.Limit, w.Running = reason.Array, e.job.ArrayParallel, p.arrays[e.job.Array]
+		w.Reason = reason.Array
+		w.Limit, w.Running = e.job.ArrayParallel, p.arrays[e.job.Array]
 	case p.overQuota(e):
 		w.say(reason.Quota, p.tree, cmp.Or(e.overJobs(), e.limiting(e.least())))
 	case window != nil:
@@ -291,14 +297,16 @@ func (p *pass) why(e *entry, why reason.Kind) (w Wait) {
 	case p.refused(e):
 		w.Reason = reason.Refused
 	default:
-		w.Reason, w.Outliers, w.unusable = reason.Scattered, min(w.Free, p.avoided(e)), pal.Unusable(p.c, e.job.Gang)
+		w.Reason, w.Outliers = reason.Scattered, min(w.Free, p.avoided(e))
+		w.unusable = pal.Unusable(p.c, e.job.Gang)
 	}
 	return w
 }
 
 // say sets the reason to r, and sets the fields that describe the limit b.
 func (w *Wait) say(r reason.Kind, t tree, b *brokenLimit) {
-	w.Reason, w.Limit, w.User, w.LimitsJobs = r, b.most, b.user, b.jobs
+	w.Reason, w.Limit = r, b.most
+	w.User, w.LimitsJobs = b.user, b.jobs
 	if r == reason.Quota {
 		w.Tenant, w.Held = t.shown(b.tenant.name), reason.Rounded(b.held)
 	}

@@ -79,7 +79,8 @@ func (q *Queue) admitted(j Job) (names string) {
 // of the unknown part has ended. Between the ends of two known runs, quantile computes x from this
 // formula.
 func (o remainingRunTime) quantile(chance float64) time.Duration {
-	need, ended, at := chance*o.weight(), 0.0, 0.0
+	need := chance * o.weight()
+	ended, at := 0.0, 0.0
 	for i := 0; ; i++ {
 		x := math.Inf(1)
 		lack := need - ended
