@@ -77,9 +77,9 @@ func runAgent(b *base, args []string) int {
 		if _, err := file.Nomad.Connect(); err != nil { // reads the token and certificates, but sends no request
 			return b.fail(err)
 		}
-		b.printf("The configuration is valid.\n")
+		b.io.printf("The configuration is valid.\n")
 		for _, w := range cfg.Warnings(time.Now()) {
-			b.complain("Warning: " + w)
+			b.io.complain("Warning: " + w)
 		}
 		return 0
 	}

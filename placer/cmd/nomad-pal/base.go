@@ -143,7 +143,7 @@ func (b *base) given(name string) bool { return b.flagsGiven[name] }
 // prints this reason. The text of err would wrongly name a missing capability.
 func (b *base) fail(err error) int {
 	if b.ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		b.complain("Interrupted.")
+		b.io.complain("Interrupted.")
 		return exitInterrupted
 	}
 	if nomad.Refused(err) {
@@ -152,22 +152,22 @@ func (b *base) fail(err error) int {
 			err = errors.New(unknown)
 		}
 	}
-	b.complain("Error: " + err.Error())
+	b.io.complain("Error: " + err.Error())
 	if lacksAgent(err) {
 		return exitNoPlacer
 	}
 	said := unreached(b, err)
 	if said != "" {
-		b.complain(said)
+		b.io.complain(said)
 	}
 	return 1
 }
 
 // complain prints to standard error, in lines that fit a terminal.
-func (b *base) complain(text string) {
+func (s streams) complain(text string) {
 	for line := range strings.SplitSeq(text, "\n") {
-		for _, l := range wrapped(line, b.sentenceWidth()) {
-			fmt.Fprintln(b.io.err, l)
+		for _, l := range wrapped(line, s.sentenceWidth()) {
+			fmt.Fprintln(s.err, l)
 		}
 	}
 }
@@ -178,7 +178,7 @@ func (b *base) damaged(err error) error {
 	if !store.Unreadable(err) {
 		return err
 	}
-	b.complain("Note: " + oneLine(err.Error()) + ". This data is damaged, and counts as missing until an agent stores it again")
+	b.io.complain("Note: " + oneLine(err.Error()) + ". This data is damaged, and counts as missing until an agent stores it again")
 	return nil
 }
 
@@ -189,7 +189,7 @@ func (b *base) client() (*nomad.Client, error) {
 
 // raw and rawErr return writers for the output of tasks. Unlike all other writers, raw and rawErr
 // escape nothing.
-func (b *base) raw() io.Writer { return unquoted(b.io.out) }
+func (s streams) raw() io.Writer { return unquoted(s.out) }
 func unquoted(w io.Writer) io.Writer {
 	if q, ok := w.(*quoting); ok {
 		return q.w
@@ -257,30 +257,30 @@ func filled(v reflect.Value) {
 
 // printf prints a message. printf escapes line ends in arguments that are strings, because other
 // people may have written these strings.
-func (b *base) printf(format string, args ...any) {
+func (s streams) printf(format string, args ...any) {
 	for i, a := range args {
 		if text, ok := a.(string); ok {
 			args[i] = quoted(text, "")
 		}
 	}
-	fmt.Fprintf(b.io.out, format, args...)
+	fmt.Fprintf(s.out, format, args...)
 }
 
 // printEach prints one line per thing: the text in done, and then the thing. If there are no
 // things, printEach prints the text in none, if it is not empty.
-func (b *base) printEach(things []string, done, none string) {
+func (s streams) printEach(things []string, done, none string) {
 	if len(things) == 0 && none != "" {
-		b.printf("%s\n", none)
+		s.printf("%s\n", none)
 	}
 	for _, t := range things {
-		b.printf("%s %s\n", done, t)
+		s.printf("%s %s\n", done, t)
 	}
 }
 
 // readFile reads a file, or standard input if path is "-".
-func (b *base) readFile(path string) ([]byte, error) {
+func (s streams) readFile(path string) ([]byte, error) {
 	if path == "-" {
-		return io.ReadAll(b.io.in)
+		return io.ReadAll(s.in)
 	}
 	return os.ReadFile(path)
 }

@@ -52,10 +52,12 @@ func runCancel(b *base, args []string) int {
 		var of []string
 		err := b.order(a, id, "cancel", palapi.ControlRequest{}, &of)
 		if err != nil {
-			b.printEach(stopped, "Stopped", "")
+			b.io.printEach(stopped, "Stopped", "")
 			return b.fail(err)
 		}
 		stopped = append(stopped, of...)
 	}
-	return b.show(stopped, func() { b.printEach(stopped, "Stopped", fmt.Sprintf("Nothing to stop in namespace %q.", b.namespace)) })
+	return b.show(stopped, func() {
+		b.io.printEach(stopped, "Stopped", fmt.Sprintf("Nothing to stop in namespace %q.", b.namespace))
+	})
 }

@@ -127,14 +127,14 @@ func printClassified(b *base, out classified) int {
 	}
 	rows := []string{row("Job", out.Job), row("GPUs", fmt.Sprint(len(out.GPUs))), row("Readings", fmt.Sprint(out.Readings))}
 	if out.Verdict == nil {
-		b.pairs(append(rows, row("Application class", "not known: "+out.Missing)))
+		b.io.pairs(append(rows, row("Application class", "not known: "+out.Missing)))
 		return code
 	}
 	sure := "clear"
 	if !out.Verdict.Sure {
 		sure = "uncertain: the job is near a boundary between classes, or the GPU reports too few statistics"
 	}
-	b.pairs(append(rows, row("Application class", string(out.Verdict.Class)), row("Because", out.Verdict.Reason), row("How sure", sure)))
-	b.printf("\nTo use this class: meta { pal_class = %q }\n", out.Verdict.Class)
+	b.io.pairs(append(rows, row("Application class", string(out.Verdict.Class)), row("Because", out.Verdict.Reason), row("How sure", sure)))
+	b.io.printf("\nTo use this class: meta { pal_class = %q }\n", out.Verdict.Class)
 	return code
 }

@@ -64,9 +64,9 @@ func printChecks(b *base, checks []palapi.Check) {
 	styles := map[palapi.Verdict]style{palapi.OK: green, palapi.Warn: yellow, palapi.Fail: red}
 	for _, k := range checks {
 		mark := paint(styles[k.Verdict], string(k.Verdict)) + strings.Repeat(" ", 6-len(k.Verdict))
-		b.sayAfter(mark, plain, k.Name+": "+oneLine(k.Found))
+		b.io.sayAfter(mark, plain, k.Name+": "+oneLine(k.Found))
 		if k.Next != "" && k.Verdict != palapi.OK {
-			b.sayAfter("      → ", plain, oneLine(k.Next))
+			b.io.sayAfter("      → ", plain, oneLine(k.Next))
 		}
 	}
 }

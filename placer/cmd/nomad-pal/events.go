@@ -183,5 +183,5 @@ func (b *base) printEvent(e palapi.Event) {
 		kind = paint(s, kind)
 	}
 	mark := e.At.Local().Format("2006-01-02 15:04:05") + "  " + kind + strings.Repeat(" ", max(1, 13-len(e.Kind)))
-	b.sayAfter(mark, plain, text)
+	b.io.sayAfter(mark, plain, text)
 }

@@ -176,7 +176,7 @@ const mostSteps = 2
 
 // printAnswer prints the ten lines that most readers need and, with -verbose, the evidence.
 func printAnswer(b *base, headline string, e *palapi.Explanation) {
-	b.say(bold, headline)
+	b.io.say(bold, headline)
 	now := time.Now()
 	var rows []string
 	known := func(key, value string) {
@@ -215,8 +215,8 @@ func printAnswer(b *base, headline string, e *palapi.Explanation) {
 		known("Next", s)
 	}
 	if len(rows) > 0 {
-		b.write("\n")
-		b.pairs(rows)
+		b.io.write("\n")
+		b.io.pairs(rows)
 	}
 	if b.verbose {
 		printEvidence(b, e)
@@ -325,14 +325,14 @@ func printEvidence(b *base, e *palapi.Explanation) {
 			known("Ahead", "in total, the jobs ahead that wait only for GPUs need "+reason.Amount(w.AheadGPUs))
 		}
 	}
-	b.write("\n")
-	b.pairs(rows)
+	b.io.write("\n")
+	b.io.pairs(rows)
 	printObstacles(b, e)
 	if e.Decision != nil {
 		printDecision(b, e)
 	}
 	printFailures(b, e)
-	b.section("Allocations", allocationRows(e))
+	b.io.section("Allocations", allocationRows(e))
 	printHolders(b, e.Holders)
 }
 
@@ -373,7 +373,7 @@ func printFailures(b *base, e *palapi.Explanation) {
 	for _, f := range e.Failures {
 		rows = append(rows, row(f.Try, clock(f.At), short(f.Alloc), f.Node, f.Cause, oneLine(f.Reason), gpuNames(e, f.GPUs...)))
 	}
-	b.section("Failures", rows)
+	b.io.section("Failures", rows)
 }
 
 // printObstacles lists the reasons why nodes cannot run the job, with the number of nodes.
@@ -386,7 +386,7 @@ func printObstacles(b *base, e *palapi.Explanation) {
 		}
 		rows = append(rows, row(o.Group, fmt.Sprintf("%d of %d", o.Nodes, o.Total), oneLine(what)))
 	}
-	b.section("Why nodes with GPUs cannot run the job (each node counts once)", rows)
+	b.io.section("Why nodes with GPUs cannot run the job (each node counts once)", rows)
 }
 
 func printDecision(b *base, e *palapi.Explanation) {
@@ -399,9 +399,9 @@ func printDecision(b *base, e *palapi.Explanation) {
 		walk = append(walk, row(w.Tier, bin(w), fmt.Sprintf("%.3f", w.Bin), fmt.Sprintf("%.3f", w.Product), w.Free, result(w)))
 	}
 	printModels(b, e)
-	b.section("L×V matrix, in the order tried", walk)
+	b.io.section("L×V matrix, in the order tried", walk)
 	if d.Chosen != nil {
-		b.head("Chosen GPUs")
+		b.io.head("Chosen GPUs")
 		_, mixed := d.Slowest()
 		line := rowWith(true, true, mixed, true, true, true)
 		rows := []string{line("Group", "Node", "Model", "GPU", "PM score", "Class")}
@@ -414,7 +414,7 @@ func printDecision(b *base, e *palapi.Explanation) {
 				rows = append(rows, line(m.Group, m.Node, m.Device, gpuNames(e, u.ID), palapi.Score(u.PMScore), class(u.Class)+degraded))
 			}
 		}
-		b.table(rows)
+		b.io.table(rows)
 		printNeighbours(b, e)
 		rows = []string{row("Placement", "Nodes", "Locality", "Penalty", "Slowest PM score", "Slowdown")}
 		if e.Predicted == nil {
@@ -428,7 +428,7 @@ func printDecision(b *base, e *palapi.Explanation) {
 		for _, a := range e.Alternatives {
 			rows = append(rows, choice(a.What, a.Choice))
 		}
-		b.section("Predicted slowdown", rows)
+		b.io.section("Predicted slowdown", rows)
 	}
 }
 
@@ -441,7 +441,7 @@ func printNeighbours(b *base, e *palapi.Explanation) {
 			rows = append(rows, row(m.Group, gpuNames(e, m.GPUs[0].ID), n.Members, n.Class, percent(n.Costs), cmp.Or(e.NeighboursFrom[n.Class], "the table"), percent(n.CostsThem)))
 		}
 	}
-	b.section("Expected neighbours on the same GPU", rows)
+	b.io.section("Expected neighbours on the same GPU", rows)
 }
 
 func percent(part float64) string { return fmt.Sprintf("%.0f %%", 100*part) }
@@ -463,7 +463,7 @@ func printModels(b *base, e *palapi.Explanation) {
 		}
 		rows = append(rows, line(m.Device, fmt.Sprintf("%.3g", m.Speed), cost, result, e.SpeedsFrom[m.Device]))
 	}
-	b.section("GPU models", rows)
+	b.io.section("GPU models", rows)
 }
 
 // bin formats the range of PM scores in an entry's bin.

@@ -368,7 +368,7 @@ func TestWidthOfTerminal(t *testing.T) {
 			t.Fatal(err)
 		}
 		b := base{io: streams{out: &quoting{w: master}, terminal: true}}
-		if got := [2]int{b.width(), b.sentenceWidth()}; got != want {
+		if got := [2]int{b.io.width(), b.io.sentenceWidth()}; got != want {
 			t.Errorf("%d columns: tables and sentences have %v, want %v", wide, got, want)
 		}
 	}

@@ -16,10 +16,10 @@ import (
 )
 
 var helpGPUs = help("gpus [options]", `
-Shows every GPU with its number in nvidia-smi (Index), its variability class per application class (1 is the
-fastest), its PM score for class A, its state (free, allocated, unhealthy,
-quarantined, or unavailable, and why), and the job that holds it. A degraded GPU
-is in class 5, the slowest. profile show compares GPU models.
+Shows every GPU: its number in nvidia-smi (Index), its state, and the job that holds it.
+For each application class, it shows the GPU's variability class, from 1, the fastest, to 5.
+It also shows the PM score for class A. A degraded GPU is in class 5. profile show compares
+GPU models.
 
 With -live, it shows the current load of GPUs instead: utilization, memory, temperature
 and power, as the device plugins sample them. It reads at most 64 nodes, through Nomad.
@@ -66,10 +66,10 @@ func runGPUs(b *base, args []string) int {
 // printGPUs prints a table of GPUs. On a terminal, ids are cut so that they still differ.
 func printGPUs(b *base, gpus []palapi.GPU) {
 	if len(gpus) == 0 {
-		b.printf("No GPU matches.\n")
+		b.io.printf("No GPU matches.\n")
 		return
 	}
-	short := b.shortIDs(each(gpus, func(g palapi.GPU) string { return g.ID }))
+	short := b.io.shortIDs(each(gpus, func(g palapi.GPU) string { return g.ID }))
 	index, bus := placeColumns(gpus)
 	row := rowWith(true, true, index, bus, true, true, true, true, true, true, true, true)
 	rows := []string{row("GPU", "Node", "Index", "Bus id", "Model", "A", "B", "C", "D", "Score A", "Job", "State")}
@@ -78,7 +78,7 @@ func printGPUs(b *base, gpus []palapi.GPU) {
 			class(g.Classes[pal.ClassA]), class(g.Classes[pal.ClassB]), class(g.Classes[pal.ClassC]), class(g.Classes[pal.ClassD]),
 			palapi.Score(g.PMScores[pal.ClassA]), g.Job, liveState(g, time.Now())))
 	}
-	b.table(rows)
+	b.io.table(rows)
 	sayUncapped(b, gpus...)
 }
 
@@ -91,7 +91,7 @@ func sayUncapped(b *base, gpus ...palapi.GPU) {
 		}
 	}
 	if n > 0 {
-		b.say(plain, "Note: "+palapi.Uncapped(n)+".")
+		b.io.say(plain, "Note: "+palapi.Uncapped(n)+".")
 	}
 }
 
@@ -118,7 +118,7 @@ func printSpeeds(b *base, speeds []palapi.ModelSpeed) {
 		}
 		rows = append(rows, row(append(cells, gpus)...))
 	}
-	b.section("GPU models, by application class: measured speed of the median GPU, relative to the fastest model", rows)
+	b.io.section("GPU models, by application class: measured speed of the median GPU, relative to the fastest model", rows)
 }
 
 // gpuState returns a GPU's state in colour, and its reason if there is one.

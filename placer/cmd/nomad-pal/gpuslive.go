@@ -13,10 +13,10 @@ import (
 
 func printLive(b *base, gpus []palapi.GPU) {
 	if len(gpus) == 0 {
-		b.printf("No GPU matches.\n")
+		b.io.printf("No GPU matches.\n")
 		return
 	}
-	short := b.shortIDs(each(gpus, func(g palapi.GPU) string { return g.ID }))
+	short := b.io.shortIDs(each(gpus, func(g palapi.GPU) string { return g.ID }))
 	index, bus := placeColumns(gpus)
 	row := rowWith(true, true, index, bus, true, true, true, true, true, true)
 	rows := []string{row("GPU", "Node", "Index", "Bus id", "Utilization", "Memory", "Temp", "Power", "Job", "State")}
@@ -25,10 +25,10 @@ func printLive(b *base, gpus []palapi.GPU) {
 		rows = append(rows, row(short(g.ID), g.Node, indexOf(g), g.BusID, utilization(g), memory(g.Live), temperature(g.Live), power(g.Live), g.Job, liveState(g, time.Now())))
 		if g.NotLive != "" && !silent[g.NotLive] {
 			silent[g.NotLive] = true
-			b.complain("Warning: " + oneLine(g.NotLive))
+			b.io.complain("Warning: " + oneLine(g.NotLive))
 		}
 	}
-	b.table(rows)
+	b.io.table(rows)
 }
 
 func utilization(g palapi.GPU) painted {

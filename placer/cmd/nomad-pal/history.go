@@ -267,16 +267,16 @@ func (a *answers) runs(q url.Values, limit int) (runs []palapi.Run, err error) {
 
 func printRuns(b *base, runs []palapi.Run, columns []runColumn, now time.Time, limit int) {
 	if len(runs) == 0 {
-		b.printf("No runs.\n")
+		b.io.printf("No runs.\n")
 		return
 	}
 	rows := []string{row(each(columns, func(c runColumn) any { return c.title })...)}
 	for _, r := range runs {
 		rows = append(rows, row(each(columns, func(c runColumn) any { return cell(c.value(r, now)) })...))
 	}
-	b.table(rows)
+	b.io.table(rows)
 	if limit > 0 && len(runs) == limit {
-		b.printf("\nNot more than %s; -limit 0 shows all.\n", counted(limit, "run"))
+		b.io.printf("\nNot more than %s; -limit 0 shows all.\n", counted(limit, "run"))
 	}
 }
 

@@ -109,9 +109,9 @@ func control(b *base, ids []string, in palapi.ControlRequest, done string, what 
 	told := []controlled{}
 	lines := func() {
 		for _, c := range told {
-			b.printf(done+"\n", c.Job)
+			b.io.printf(done+"\n", c.Job)
 			if c.Starting && slices.Contains(what, "hold") {
-				b.printf("%s was about to start, and the hold is too late to stop this\n", c.Job)
+				b.io.printf("%s was about to start, and the hold is too late to stop this\n", c.Job)
 			}
 		}
 	}
@@ -127,7 +127,7 @@ func control(b *base, ids []string, in palapi.ControlRequest, done string, what 
 	}
 	return b.show(told, func() {
 		lines()
-		b.printf("To see its state: nomad-pal explain %s\n", palapi.InNamespace(b.namespace, palapi.ShellQuoted(ids[len(ids)-1])))
+		b.io.printf("To see its state: nomad-pal explain %s\n", palapi.InNamespace(b.namespace, palapi.ShellQuoted(ids[len(ids)-1])))
 	})
 }
 

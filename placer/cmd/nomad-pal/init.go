@@ -75,10 +75,10 @@ func runInit(b *base, args []string) int {
 		if err := os.WriteFile(path, []byte(files[name]), 0o644); err != nil {
 			return b.fail(err)
 		}
-		b.printf("Wrote %s\n", path)
+		b.io.printf("Wrote %s\n", path)
 	}
-	b.write("\n")
-	b.say(plain, fmt.Sprintf("%s has %s on %s. Access control: %s. Racks: %s.", s.Nomad.Address, pal.CountGPUs(s.GPUs), counted(s.Nodes, "node"),
+	b.io.write("\n")
+	b.io.say(plain, fmt.Sprintf("%s has %s on %s. Access control: %s. Racks: %s.", s.Nomad.Address, pal.CountGPUs(s.GPUs), counted(s.Nodes, "node"),
 		map[bool]string{true: "on", false: "off, so anybody may do everything"}[s.ACL], cmp.Or(s.RackMeta, "no meta key of the nodes names them")))
 	printSteps(b, s.steps(*dir))
 	return 0

@@ -55,7 +55,7 @@ func isScript(path string) error {
 // readJob parses a jobspec as `nomad job run` does. readJob also returns the source, which Nomad
 // stores with the job. After readJob, requests go to the job's region.
 func (b *base) readJob(path string, f *jobFlags) (*api.Job, *api.JobSubmission, error) {
-	body, err := b.readFile(path)
+	body, err := b.io.readFile(path)
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading jobspec %q: %w", path, err)
 	}

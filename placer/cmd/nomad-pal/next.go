@@ -29,10 +29,10 @@ func stateCell(s palapi.State) painted {
 
 // shortIDs returns a function that shortens these ids of GPUs on a terminal, so that they still
 // differ. Commands accept short ids as arguments.
-func (b *base) shortIDs(ids []string) func(id string) string {
+func (s streams) shortIDs(ids []string) func(id string) string {
 	n := palapi.IDLength(ids)
 	return func(id string) string {
-		if !b.io.terminal {
+		if !s.terminal {
 			return id
 		}
 		return attr.Shorten(id, n)
@@ -48,9 +48,9 @@ func printSteps(b *base, steps []string) {
 	if len(steps) == 0 {
 		return
 	}
-	b.head("Next")
+	b.io.head("Next")
 	for _, s := range steps {
-		b.sayAfter("- ", plain, s)
+		b.io.sayAfter("- ", plain, s)
 	}
 }
 
@@ -59,13 +59,13 @@ func printHolders(b *base, h *palapi.Holders) {
 	if h == nil || len(h.Jobs) == 0 {
 		return
 	}
-	b.head("Who holds the GPUs that this job could use")
+	b.io.head("Who holds the GPUs that this job could use")
 	now := time.Now()
 	rows := []string{row("Job", "GPUs", "Expected end")}
 	for _, j := range h.Jobs {
 		rows = append(rows, row(j.Job, j.GPUs, whenItEnds(j, now)))
 	}
-	b.table(rows)
+	b.io.table(rows)
 }
 
 // roomWhen says which of the holders have to end before a waiting job has enough room; "" if that

@@ -70,7 +70,7 @@ func runPlan(b *base, args []string) int {
 	}
 	w := request.PastNomad(job)
 	if w != "" {
-		b.complain("Warning: " + w)
+		b.io.complain("Warning: " + w)
 	}
 	code := b.show(x, func() { printPlan(b, x, unread == nil) })
 	if code != 0 {
@@ -101,7 +101,7 @@ func (x planned) never() bool { return x.State == palapi.Rejected || x.State == 
 func printPlan(b *base, x planned, indexKnown bool) {
 	printExplanation(b, x.Explanation)
 	if indexKnown && !x.never() {
-		b.write("\n")
-		b.say(plain, fmt.Sprintf("Job modify index: %d. nomad-pal run -check-index %d submits only if the job is unchanged.", x.JobModifyIndex, x.JobModifyIndex))
+		b.io.write("\n")
+		b.io.say(plain, fmt.Sprintf("Job modify index: %d. nomad-pal run -check-index %d submits only if the job is unchanged.", x.JobModifyIndex, x.JobModifyIndex))
 	}
 }

@@ -24,7 +24,7 @@ func runProfile(*base, []string) int { return cli.RunResultHelp }
 func readMeasurements(b *base, files []string) ([]measured.Row, error) {
 	var rows []measured.Row
 	for _, f := range files {
-		data, err := b.readFile(f)
+		data, err := b.io.readFile(f)
 		if err != nil {
 			return nil, fmt.Errorf("reading measurements: %w", err)
 		}

@@ -50,7 +50,7 @@ func runProfileExport(b *base, args []string) int {
 		return b.fail(fmt.Errorf("writing the profile: %w", err))
 	}
 	if *out != "" {
-		b.printf("Wrote profile version %d, %d GPUs, to %s\n", p.Version, len(p.GPUs), *out)
+		b.io.printf("Wrote profile version %d, %d GPUs, to %s\n", p.Version, len(p.GPUs), *out)
 	}
 	return 0
 }

@@ -97,7 +97,7 @@ func dropImported(b *base, client *nomad.Client, source string) int {
 	if err != nil {
 		return b.fail(err)
 	}
-	return b.show(imported{Source: source}, func() { b.printf("Nothing is imported under %q now.\n", source) })
+	return b.show(imported{Source: source}, func() { b.io.printf("Nothing is imported under %q now.\n", source) })
 }
 
 // storeImported stores the new rows, after it has checked that the agent can calibrate with them.
@@ -107,7 +107,7 @@ func storeImported(b *base, client *nomad.Client, im imported, rows []measured.R
 		return b.fail(err)
 	}
 	if problem != nil {
-		b.complain("Warning: left out: " + problem.Error())
+		b.io.complain("Warning: left out: " + problem.Error())
 	}
 	samples, strangers, err := samplesOf(rows, cal.Known)
 	if len(strangers) > 0 && !allow {
@@ -145,16 +145,16 @@ func printImported(b *base, im imported) {
 	if im.DryRun {
 		verb = "Would import"
 	}
-	b.printf("%s %d measurements of %d GPUs as %q", verb, im.Samples, im.GPUs, im.Source)
+	b.io.printf("%s %d measurements of %d GPUs as %q", verb, im.Samples, im.GPUs, im.Source)
 	if im.Unknown > 0 {
-		b.printf(", %d of which the cluster does not have now", im.Unknown)
+		b.io.printf(", %d of which the cluster does not have now", im.Unknown)
 	}
-	b.printf(".\n")
+	b.io.printf(".\n")
 	for _, e := range im.Changes {
-		b.printf("  %s\n", e)
+		b.io.printf("  %s\n", e)
 	}
 	if !im.DryRun {
-		b.printf("The agent uses these measurements after its next full read, or at once on SIGHUP.\n")
+		b.io.printf("The agent uses these measurements after its next full read, or at once on SIGHUP.\n")
 	}
 }
 

@@ -130,7 +130,7 @@ func printProfile(b *base, p *profile.Profile, groups []groupSummary, verbose bo
 			unmeasured++
 		}
 	}
-	b.pairs(append(rows, row("GPUs", fmt.Sprintf("%d, %d of them unmeasured", len(p.GPUs), unmeasured))))
+	b.io.pairs(append(rows, row("GPUs", fmt.Sprintf("%d, %d of them unmeasured", len(p.GPUs), unmeasured))))
 	printSpeeds(b, modelSpeeds(p))
 	for _, g := range groups {
 		printGroup(b, g, verbose)
@@ -151,8 +151,8 @@ func printGroup(b *base, g groupSummary, verbose bool) {
 	if g.Key != "" {
 		key = ", key " + g.Key
 	}
-	b.printf("\n")
-	b.say(plain, fmt.Sprintf("%s, application %s%s", g.Model, g.App, key))
+	b.io.printf("\n")
+	b.io.say(plain, fmt.Sprintf("%s, application %s%s", g.Model, g.App, key))
 	remarks := fmt.Sprintf("%d GPUs, median time %.6g, spread %.1f %%", g.Measured, g.Reference, 100*g.Spread)
 	if g.Provisional {
 		remarks += ", provisional, because too few GPUs are measured"
@@ -160,7 +160,7 @@ func printGroup(b *base, g groupSummary, verbose bool) {
 	if g.SingleClass {
 		remarks += ", one class, because the spread is within the noise of the measurements"
 	}
-	b.say(plain, remarks)
+	b.io.say(plain, remarks)
 	rows := []string{row("Class", "GPUs", "PM scores")}
 	for class := range profile.MaxClass {
 		of := slices.DeleteFunc(slices.Clone(g.Members), func(m memberSummary) bool { return m.Class != class+1 })
@@ -170,7 +170,7 @@ func printGroup(b *base, g groupSummary, verbose bool) {
 		}
 		rows = append(rows, row(class+1, len(of), span))
 	}
-	b.table(rows)
+	b.io.table(rows)
 	printMembers(b, g, verbose)
 }
 
@@ -190,6 +190,6 @@ func printMembers(b *base, g groupSummary, verbose bool) {
 		}
 	}
 	if len(rows) > 1 {
-		b.table(rows)
+		b.io.table(rows)
 	}
 }

@@ -74,7 +74,7 @@ func runQuarantine(b *base, args []string) int {
 	}
 	return b.show(qs, func() {
 		if len(qs) == 0 {
-			b.printf("No GPU is in quarantine.\n")
+			b.io.printf("No GPU is in quarantine.\n")
 			return
 		}
 		_, known, _ := gpusIfAny(b) // without an answer, ids are shown
@@ -126,7 +126,7 @@ func putInQuarantine(b *base, gpus []string, why, long string, lifts bool) int {
 		return b.fail(err)
 	}
 	maps.DeleteFunc(qs, func(id string, _ palapi.Quarantine) bool { return !slices.Contains(gpus, id) })
-	return b.show(qs, func() { b.printEach(gpus, "In quarantine:", "") })
+	return b.show(qs, func() { b.io.printEach(gpus, "In quarantine:", "") })
 }
 
 // beginningWith returns the GPU whose whole id is prefix or, if there is none, all GPUs whose ids
@@ -147,7 +147,7 @@ func haveReread(b *base, a *answers) {
 		return
 	}
 	if _, err := a.agent.Raw().Write("/v1/reread", struct{}{}, nil, (&api.WriteOptions{}).WithContext(b.ctx)); err != nil {
-		b.complain("Note: the agent was not notified, so the change can take effect later: " + oneLine(a.plain(err).Error()))
+		b.io.complain("Note: the agent was not notified, so the change can take effect later: " + oneLine(a.plain(err).Error()))
 	}
 }
 
@@ -182,7 +182,7 @@ func (b *base) lift(gpus []string) int {
 		return b.fail(err)
 	}
 	haveReread(b, a)
-	return b.show(lifted, func() { b.printEach(lifted, "Lifted the quarantine of", "No GPU is in quarantine.") })
+	return b.show(lifted, func() { b.io.printEach(lifted, "Lifted the quarantine of", "No GPU is in quarantine.") })
 }
 
 // gpusIfAny returns the cluster's GPUs. If no agent answers, gpusIfAny returns nil.
@@ -200,7 +200,7 @@ func gpusIfAny(b *base) (a *answers, known []palapi.GPU, err error) {
 // printQuarantine prints the GPUs in quarantine. known are the cluster's GPUs.
 func printQuarantine(b *base, qs map[string]palapi.Quarantine, known []palapi.GPU) {
 	rows, ids := []string{row("GPU", "Id", "Bus id", "Until", "Strikes", "Reason")}, slices.Sorted(maps.Keys(qs))
-	shortID := b.shortIDs(ids)
+	shortID := b.io.shortIDs(ids)
 	for _, id := range ids {
 		short := shortID(id)
 		name, bus := "-", "-"
@@ -211,7 +211,7 @@ func printQuarantine(b *base, qs map[string]palapi.Quarantine, known []palapi.GP
 		q := qs[id]
 		rows = append(rows, row(name, short, bus, untilWhen(q), q.Strikes, oneLine(q.Reason)))
 	}
-	b.table(rows)
+	b.io.table(rows)
 }
 
 // untilWhen returns the end of a GPU's quarantine as text.

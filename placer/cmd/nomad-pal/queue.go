@@ -77,7 +77,7 @@ func runQueue(b *base, args []string) int {
 	slices.SortStableFunc(jobs, byPosition)
 	return s.close(b.show(jobs, func() {
 		if len(jobs) == 0 {
-			b.write(noneWaits(all))
+			b.io.write(noneWaits(all))
 			return
 		}
 		rows := jobs
@@ -85,8 +85,8 @@ func runQueue(b *base, args []string) int {
 			rows = palapi.ByArray(jobs, all)
 		}
 		b.printJobs(rows, time.Now())
-		b.write("\n")
-		b.say(plain, queueSummary(jobs))
+		b.io.write("\n")
+		b.io.say(plain, queueSummary(jobs))
 		printTenants(b, tenants)
 	}))
 }
@@ -146,11 +146,11 @@ func (b *base) printJobs(jobs []palapi.JobStatus, now time.Time) {
 		return rows
 	}
 	rows := table()
-	for spare := 1; spare <= spareColumns && !b.roomFor(rows); spare++ {
+	for spare := 1; spare <= spareColumns && !b.io.roomFor(rows); spare++ {
 		columns = slices.DeleteFunc(columns, func(c jobColumn) bool { return c.spare == spare })
 		rows = table()
 	}
-	b.table(rows)
+	b.io.table(rows)
 }
 
 // spareColumns is the number of columns of a table of jobs that can be left out.
@@ -246,7 +246,7 @@ func printTenants(b *base, tenants []queue.TenantUse) {
 	if !told {
 		return
 	}
-	b.printf("\nTenants\n")
+	b.io.printf("\nTenants\n")
 	line := rowWith(true, true, ungated, true, true, true, true, true, true, true, true)
 	rows := []string{line("Tenant", "GPUs", "Without gate", "Quota", "Borrowed", "At most", "GPU hours used", "Times its share", "Stopped", "GPU hours lost", "Hours sooner")}
 	for _, t := range tenants {
@@ -261,13 +261,13 @@ func printTenants(b *base, tenants []queue.TenantUse) {
 		rows = append(rows, line(t.Tenant, reason.Number(t.GPUs), reason.Number(t.Ungated), quota, borrowed, most, fmt.Sprintf("%.1f", t.GPUHours), fmt.Sprintf("%.2f", t.Times),
 			t.Stops.Stops, fmt.Sprintf("%.1f", t.Stops.LostGPUSeconds/3600), fmt.Sprintf("%.1f", t.Stops.SavedSeconds/3600)))
 	}
-	b.table(rows)
+	b.io.table(rows)
 	half := time.Duration(tenants[0].HalfLifeSeconds * float64(time.Second))
 	if half > 0 {
-		b.say(plain, "Old GPU hours count less: a GPU hour used "+palapi.Days(half)+" ago counts half (usage_half_life).")
+		b.io.say(plain, "Old GPU hours count less: a GPU hour used "+palapi.Days(half)+" ago counts half (usage_half_life).")
 	}
 	if ungated {
-		b.say(plain, "Nomad starts jobs without the gate itself: they count in these figures, but no limit keeps them from starting.")
+		b.io.say(plain, "Nomad starts jobs without the gate itself: they count in these figures, but no limit keeps them from starting.")
 	}
 	printUsers(b, tenants)
 }
@@ -281,7 +281,7 @@ func printUsers(b *base, tenants []queue.TenantUse) {
 		}
 	}
 	if len(rows) > 1 {
-		b.printf("\nUsers\n")
-		b.table(rows)
+		b.io.printf("\nUsers\n")
+		b.io.table(rows)
 	}
 }

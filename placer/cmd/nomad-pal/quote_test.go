@@ -104,7 +104,7 @@ func TestTablesQuoteNames(t *testing.T) {
 		}
 		var out bytes.Buffer
 		b := commandOn(&out)
-		b.printf("Released %s\n", name)
+		b.io.printf("Released %s\n", name)
 		if got := out.String(); got != "Released "+want+"\n" {
 			t.Errorf("a message with %q: %q", name, got)
 		}

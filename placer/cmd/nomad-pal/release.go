@@ -86,10 +86,10 @@ func runRelease(b *base, args []string) int {
 	if b.json {
 		code = b.printJSON(r.released)
 	} else if len(r.released) == 0 && err == nil {
-		b.printf("Nothing to release.\n")
+		b.io.printf("Nothing to release.\n")
 	}
 	if len(r.tied) > 0 {
-		b.complain("Note: Nomad restarts a job whose device blocks change, so the constraints of " + firstOf(r.tied) + " still name GPUs or a class. To remove these constraints, run the job's file again.")
+		b.io.complain("Note: Nomad restarts a job whose device blocks change, so the constraints of " + firstOf(r.tied) + " still name GPUs or a class. To remove these constraints, run the job's file again.")
 	}
 	if err != nil {
 		return b.fail(err)
@@ -200,7 +200,7 @@ func (r *releases) handOver() error {
 			return r.interrupted(a)
 		case err != nil && !told: // the agent restarts, or another one takes over
 			told = true
-			b.complain("Note: " + err.Error() + "\nTrying again. Ctrl-C ends this command.")
+			b.io.complain("Note: " + err.Error() + "\nTrying again. Ctrl-C ends this command.")
 		case err != nil:
 		case len(r.left) == 0:
 			return nil
@@ -210,7 +210,7 @@ func (r *releases) handOver() error {
 				return errors.Join(stuck, r.withdraw(a))
 			}
 			if !said && !b.json {
-				b.printf("%s to release. Each waits until it fits, or until its deployment ends: see nomad-pal explain. Ctrl-C ends this command; jobs that still wait then stay in nomad-pal's queue.\n", counted(len(r.left), "job"))
+				b.io.printf("%s to release. Each waits until it fits, or until its deployment ends: see nomad-pal explain. Ctrl-C ends this command; jobs that still wait then stay in nomad-pal's queue.\n", counted(len(r.left), "job"))
 			}
 			said, told = true, false
 		}
@@ -270,7 +270,7 @@ func (r *releases) done(k cluster.JobKey, job *api.Job) {
 		r.tied = append(r.tied, k.String())
 	}
 	if !r.b.json {
-		r.b.printf("Released %s\n", k.String())
+		r.b.io.printf("Released %s\n", k.String())
 	}
 }
 
@@ -304,9 +304,9 @@ func (r *releases) interrupted(a *answers) error {
 	names := quoted(firstOf(each(r.left, cluster.JobKey.String)), "")
 	switch {
 	case err != nil:
-		r.b.complain(fmt.Sprintf("The order for %s cannot be withdrawn, so the agent may still hand over: %s\n%s", counted(len(r.asked), "job"), names, err))
+		r.b.io.complain(fmt.Sprintf("The order for %s cannot be withdrawn, so the agent may still hand over: %s\n%s", counted(len(r.asked), "job"), names, err))
 	case len(r.left) > 0:
-		r.b.complain(fmt.Sprintf("%s left in nomad-pal's queue: %s", reason.Counted(len(r.left), "job is", "jobs are"), names))
+		r.b.io.complain(fmt.Sprintf("%s left in nomad-pal's queue: %s", reason.Counted(len(r.left), "job is", "jobs are"), names))
 	}
 	return context.Canceled
 }

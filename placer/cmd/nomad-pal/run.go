@@ -95,11 +95,11 @@ func runRun(b *base, args []string) int {
 		return b.printJSON(map[string]*api.Job{"Job": job})
 	}
 	for _, w := range warnings(gated) {
-		b.complain("Warning: " + w)
+		b.io.complain("Warning: " + w)
 	}
 	resp, err := register(b, client, job, opts)
 	if err != nil && b.ctx.Err() != nil {
-		b.complain("Interrupted. The job may be registered: see " + palapi.ExplainCommand(*job.Namespace, *job.ID))
+		b.io.complain("Interrupted. The job may be registered: see " + palapi.ExplainCommand(*job.Namespace, *job.ID))
 		return exitInterrupted
 	}
 	if err != nil {
@@ -162,18 +162,18 @@ func detached(b *base, job *api.Job, runs bool, resp *api.JobRegisterResponse) i
 	idle := err == nil && a.activity.Idle()
 	switch { // the job is registered, so a warning does not change the exit code
 	case lacksAgent(err):
-		b.complain("Warning: " + oneLine(err.Error()) + "; the job waits until an agent is active.")
+		b.io.complain("Warning: " + oneLine(err.Error()) + "; the job waits until an agent is active.")
 	case idle:
-		b.complain("Warning: " + oneLine(idleSentence(a.activity, time.Now())))
+		b.io.complain("Warning: " + oneLine(idleSentence(a.activity, time.Now())))
 	}
 	if runs && (idle || err != nil) {
-		b.complain("Warning: members of the job run, and Nomad replaces none of them until an agent is active.")
+		b.io.complain("Warning: members of the job run, and Nomad replaces none of them until an agent is active.")
 	}
 	if err != nil {
 		return code
 	}
 	if e, err := a.Plan(job); err == nil && ((planned{Explanation: e}).never() || e.Reason.Kind == reason.Held) {
-		b.complain("Warning: " + oneLine(e.Headline(time.Now())))
+		b.io.complain("Warning: " + oneLine(e.Headline(time.Now())))
 	}
 	return code
 }
@@ -188,7 +188,7 @@ func watch(b *base, job *api.Job, resp *api.JobRegisterResponse) int {
 	}
 	if lacksAgent(err) {
 		code := registered(b, job, resp)
-		b.complain("Note: cannot find out where the job is placed or what the job waits for: " + err.Error())
+		b.io.complain("Note: cannot find out where the job is placed or what the job waits for: " + err.Error())
 		if rewrite.Gated(job) {
 			code = cmp.Or(code, exitNoPlacer)
 		}
@@ -259,19 +259,19 @@ type registration struct {
 func registered(b *base, job *api.Job, resp *api.JobRegisterResponse) int {
 	return b.show(registration{*job.ID, *job.Namespace, rewrite.Gated(job), resp.EvalID}, func() {
 		waits := map[bool]string{true: ", waiting for nomad-pal"}[rewrite.Gated(job) && !cluster.Template(job)]
-		b.printf("Job %q registered%s: see %s\n", *job.ID, waits, palapi.ExplainCommand(*job.Namespace, *job.ID))
+		b.io.printf("Job %q registered%s: see %s\n", *job.ID, waits, palapi.ExplainCommand(*job.Namespace, *job.ID))
 		if cluster.Template(job) {
-			b.printf("To start a run: %s\n", palapi.StartRun(job))
+			b.io.printf("To start a run: %s\n", palapi.StartRun(job))
 		}
 		if resp.Warnings != "" {
-			b.printf("Nomad warns: %s\n", strings.Join(strings.Fields(resp.Warnings), " "))
+			b.io.printf("Nomad warns: %s\n", strings.Join(strings.Fields(resp.Warnings), " "))
 		}
 	})
 }
 
 // interruptedAfterRun tells that the job is registered, and returns the exit code.
 func interruptedAfterRun(b *base, k cluster.JobKey) int {
-	b.complain("Interrupted. The job stays registered: see " + palapi.ExplainCommand(k.Namespace, k.ID))
+	b.io.complain("Interrupted. The job stays registered: see " + palapi.ExplainCommand(k.Namespace, k.ID))
 	return exitInterrupted
 }
 
@@ -334,14 +334,14 @@ func standing(b *base, a *answers, k cluster.JobKey) (e *palapi.Explanation, err
 		away := lacksAgent(err) || err != nil && slices.Contains([]int{0, http.StatusBadGateway}, nomad.StatusOf(err))
 		switch {
 		case !away && told:
-			b.complain("The agent answers again.")
+			b.io.complain("The agent answers again.")
 			return e, err
 		case !away || b.ctx.Err() != nil:
 			return e, err
 		case time.Since(since) > agentPatience:
 			return nil, fmt.Errorf("no agent has answered for %v, and the job stays registered: %w", agentPatience, err)
 		case !told:
-			b.complain(fmt.Sprintf("The agent does not answer (%s). The job stays registered. For %s, this command waits for an agent to answer.", oneLine(err.Error()), palapi.ShortDuration(agentPatience)))
+			b.io.complain(fmt.Sprintf("The agent does not answer (%s). The job stays registered. For %s, this command waits for an agent to answer.", oneLine(err.Error()), palapi.ShortDuration(agentPatience)))
 			told = true
 		}
 		pause(b.ctx, time.Second)
@@ -379,10 +379,10 @@ func (b *base) awaitStart(a *answers, k cluster.JobKey) (e *palapi.Explanation, 
 			if !e.StartTo.IsZero() {
 				start = "; expected start " + palapi.Soon(e.StartFrom, e.StartTo, time.Now())
 			}
-			b.printf("%s  %s%s\n", time.Now().Format(time.TimeOnly), word, start)
+			b.io.printf("%s  %s%s\n", time.Now().Format(time.TimeOnly), word, start)
 			last = word
 			if e.Ask != "" && !asked {
-				b.printf("%s\n", e.Ask)
+				b.io.printf("%s\n", e.Ask)
 				asked = true
 			}
 		}

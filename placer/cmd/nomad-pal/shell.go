@@ -123,7 +123,7 @@ func shell(b *base, a *answers, job *api.Job, command []string) int {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(b.ctx), 20*time.Second)
 		defer cancel()
 		if err := a.nomad.Deregister(ctx, k, false); err != nil {
-			b.complain(fmt.Sprintf("Job %q could not be stopped; it ends by itself: %v", k.ID, err))
+			b.io.complain(fmt.Sprintf("Job %q could not be stopped; it ends by itself: %v", k.ID, err))
 		}
 	}()
 	told := *b
@@ -131,19 +131,19 @@ func shell(b *base, a *answers, job *api.Job, command []string) int {
 	e, _, err := told.awaitStart(a, k)
 	switch {
 	case b.ctx.Err() != nil:
-		b.complain(fmt.Sprintf("Interrupted: job %q is stopped.", k.ID))
+		b.io.complain(fmt.Sprintf("Interrupted: job %q is stopped.", k.ID))
 		return exitInterrupted
 	case err != nil:
 		return b.fail(err)
 	case refusedToStart(e) || len(e.Allocations) == 0:
-		told.say(plain, e.Headline(time.Now()))
+		told.io.say(plain, e.Headline(time.Now()))
 		return 2
 	}
 	on := e.Allocations[0]
-	told.say(plain, fmt.Sprintf("Job %q runs on node %s with %s.", k.ID, on.Node, firstOf(on.GPUs)))
+	told.io.say(plain, fmt.Sprintf("Job %q runs on node %s with %s.", k.ID, on.Node, firstOf(on.GPUs)))
 	code, err := session(b, &api.Allocation{ID: on.ID, Namespace: k.Namespace}, command)
 	if err != nil {
-		b.complain("Error: the session was cut off: " + nomad.Denied(err, nomad.ExecAlloc).Error())
+		b.io.complain("Error: the session was cut off: " + nomad.Denied(err, nomad.ExecAlloc).Error())
 		return exitBroken
 	}
 	return code
@@ -187,9 +187,9 @@ func session(b *base, alloc *api.Allocation, command []string) (int, error) {
 		}
 	}()
 	command = append([]string{"/bin/sh", "-c", commandScript, "sh", cmp.Or(os.Getenv("TERM"), "dumb")}, command...)
-	in, out := terminalOf(b.io.in), terminalOf(b.raw())
+	in, out := terminalOf(b.io.in), terminalOf(b.io.raw())
 	if in == nil || out == nil {
-		return client.Allocations().Exec(ctx, alloc, "shell", false, command, b.io.in, b.raw(), unquoted(b.io.err), nil, query)
+		return client.Allocations().Exec(ctx, alloc, "shell", false, command, b.io.in, b.io.raw(), unquoted(b.io.err), nil, query)
 	}
 	was, err := term.MakeRaw(int(in.Fd()))
 	if err != nil {

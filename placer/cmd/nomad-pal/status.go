@@ -17,14 +17,14 @@ import (
 )
 
 var helpStatus = help("status [options]", `
-Shows how many GPUs exist and how many are free, the GPUs that tenants hold and the GPU
-hours that they have used, and every job with GPUs that has not ended: its state, how long it has run, on how many
-nodes, when it is expected to end and, if it waits, the reason. Active maintenance
-windows and reservations are shown with the GPUs that they keep. If the agent
-keeps a history, status shows how much longer the same jobs take on slow GPUs (class 4 or
-slower) than on fast ones (class 1), once there are ten runs of either kind in 90 days. With
--namespace, shows only the jobs of that namespace. An array (a parameterized job and its
-runs) has one line, as in queue. On a narrow terminal, some columns, such as the class,
+Shows how many GPUs exist, and how many of them are free. Then it shows what each tenant
+holds and has used. Last, it lists every job with GPUs that has not ended, and why a job waits.
+With -namespace, it lists only the jobs of that namespace.
+
+Active maintenance windows and reservations are shown with the GPUs that they keep. If the
+agent keeps a history, status compares the run times of the same jobs on slow GPUs (class 4 or
+slower) and on fast ones (class 1). It needs ten runs of either kind in 90 days. An array (a
+parameterized job and its runs) has one line, as in queue. On a narrow terminal, some columns
 are left out; -json has all.
 
 Status Options:
@@ -196,19 +196,19 @@ func printStatus(b *base, o overview, elements bool) {
 	if o.Speed != nil && o.Speed.Slower != nil {
 		rows = append(rows, row("Speed", speedSentence(*o.Speed)))
 	}
-	b.pairs(rows)
+	b.io.pairs(rows)
 	printTenants(b, o.Tenants)
 	if len(o.Jobs) == 0 {
-		b.printf("\nNo jobs with GPUs%s.\n", map[bool]string{true: fmt.Sprintf(" match these options; %d others do not match", len(o.all))}[len(o.all) > 0])
+		b.io.printf("\nNo jobs with GPUs%s.\n", map[bool]string{true: fmt.Sprintf(" match these options; %d others do not match", len(o.all))}[len(o.all) > 0])
 		return
 	}
-	b.printf("\n")
+	b.io.printf("\n")
 	if !elements {
 		o.Jobs = palapi.ByArray(o.Jobs, o.all)
 	}
 	b.printJobs(o.Jobs, time.Now())
 	if slices.ContainsFunc(o.Jobs, func(j palapi.JobStatus) bool { return j.State == palapi.Running && j.EndTo.IsZero() }) {
-		b.write("\n")
-		b.say(plain, "These running jobs have no expected end: services, jobs without pal_duration or earlier runs, and jobs that are late.")
+		b.io.write("\n")
+		b.io.say(plain, "These running jobs have no expected end: services, jobs without pal_duration or earlier runs, and jobs that are late.")
 	}
 }

@@ -164,20 +164,20 @@ func allocation(b *base, s *answers, prefix string) (*target, error) {
 }
 
 func printGPU(b *base, x *explained) {
-	b.say(bold, x.Summary)
+	b.io.say(bold, x.Summary)
 	g := x.GPU
 	if len(g.PMScores) > 0 {
-		b.head("How fast this GPU is")
+		b.io.head("How fast this GPU is")
 		rows := []string{row("Application class", "PM score", "Variability class")}
 		for _, a := range pal.AppClasses() {
 			if s, ok := g.PMScores[a]; ok {
 				rows = append(rows, row(a, palapi.Score(s), class(g.Classes[a])))
 			}
 		}
-		b.table(rows)
+		b.io.table(rows)
 		sayUncapped(b, *g)
 	} else {
-		b.write("\nThe GPU is not measured yet, so its speed is not known.\n")
+		b.io.write("\nThe GPU is not measured yet, so its speed is not known.\n")
 	}
 	var next []string
 	switch {
@@ -194,7 +194,7 @@ func printGPU(b *base, x *explained) {
 }
 
 func printNode(b *base, x *explained) {
-	b.say(bold, x.Summary)
-	b.write("\n")
+	b.io.say(bold, x.Summary)
+	b.io.write("\n")
 	printGPUs(b, x.NodeGPUs)
 }

@@ -23,11 +23,11 @@ import (
 const columns = 80
 
 // terminalWidth returns the number of columns of the terminal; 0 if the output is no terminal.
-func (b *base) terminalWidth() int {
-	if !b.io.terminal {
+func (s streams) terminalWidth() int {
+	if !s.terminal {
 		return 0
 	}
-	f := terminalOf(b.raw())
+	f := terminalOf(s.raw())
 	if f != nil {
 		if w, _, err := term.GetSize(int(f.Fd())); err == nil && w > 0 {
 			return w
@@ -45,8 +45,8 @@ func terminalOf(of any) *os.File {
 }
 
 // width returns the maximum length of a line in a table; 0 means no limit.
-func (b *base) width() int {
-	w := b.terminalWidth()
+func (s streams) width() int {
+	w := s.terminalWidth()
 	if w > 0 {
 		return max(w, columns)
 	}
@@ -54,7 +54,7 @@ func (b *base) width() int {
 }
 
 // sentenceWidth returns the maximum length of a line with sentences; 0 means no limit.
-func (b *base) sentenceWidth() int { return min(b.terminalWidth(), columns) }
+func (s streams) sentenceWidth() int { return min(s.terminalWidth(), columns) }
 
 type style rune
 
@@ -140,54 +140,54 @@ func each[T, U any](all []T, of func(T) U) []U {
 }
 
 // say prints a paragraph.
-func (b *base) say(s style, text string) { b.sayAfter("", s, text) }
+func (s streams) say(look style, text string) { s.sayAfter("", look, text) }
 
 // sayAfter prints a paragraph after a mark, such as "- ", and indents the other lines by the mark's
 // width.
-func (b *base) sayAfter(mark string, s style, text string) {
+func (s streams) sayAfter(mark string, look style, text string) {
 	room := 0
-	w := b.sentenceWidth()
+	w := s.sentenceWidth()
 	if w > 0 {
 		room = w - textWidth(mark)
 	}
 	for _, line := range wrapped(quoted(text, ""), room) {
-		if s != plain {
-			line = paint(s, line)
+		if look != plain {
+			line = paint(look, line)
 		}
-		b.write(mark + line + "\n")
+		s.write(mark + line + "\n")
 		mark = strings.Repeat(" ", textWidth(mark))
 	}
 }
 
-func (b *base) head(text string) {
-	b.write("\n")
-	b.say(bold, text)
+func (s streams) head(text string) {
+	s.write("\n")
+	s.say(bold, text)
 }
 
 // write prints quoted text, and replaces its styles with escape sequences.
-func (b *base) write(text string) {
-	if q, ok := b.io.out.(*quoting); ok {
-		q.styled, q.colored = true, b.io.terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+func (s streams) write(text string) {
+	if q, ok := s.out.(*quoting); ok {
+		q.styled, q.colored = true, s.terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 		defer func() { q.styled = false }()
 	} else {
 		text = escaped(text, false)
 	}
-	fmt.Fprint(b.io.out, text)
+	fmt.Fprint(s.out, text)
 }
 
 // table prints a table from rows that [row] made. The first row is the header.
-func (b *base) table(rows []string) { layOut(b, rows, "  ") }
+func (s streams) table(rows []string) { s.layOut(rows, "  ") }
 
 // section prints a heading and a table, or nothing if the table has only a header.
-func (b *base) section(head string, rows []string) {
+func (s streams) section(head string, rows []string) {
 	if len(rows) > 1 {
-		b.head(head)
-		b.table(rows)
+		s.head(head)
+		s.table(rows)
 	}
 }
 
 // pairs prints rows of a key and a value, with "=" between them.
-func (b *base) pairs(rows []string) { layOut(b, rows, " = ") }
+func (s streams) pairs(rows []string) { s.layOut(rows, " = ") }
 
 // leastProse is the least room for the last column of a table beside the others.
 const leastProse = 40
@@ -195,15 +195,15 @@ const leastProse = 40
 // layOut prints rows, with glue between the columns. On a terminal, it wraps the last column, which
 // often contains sentences. If there is little room beside the other columns, the cells of the last
 // column get lines of their own below their rows, without a header.
-func layOut(b *base, rows []string, glue string) {
+func (s streams) layOut(rows []string, glue string) {
 	cells, widths := cellsOf(rows)
 	last := len(widths) - 1
 	left := len(glue) * last
 	for _, w := range widths[:last] {
 		left += w
 	}
-	indent, room := strings.Repeat(" ", left), max(0, b.width()-left)
-	below := b.width() > 0 && room < min(widths[last], leastProse)
+	indent, room := strings.Repeat(" ", left), max(0, s.width()-left)
+	below := s.width() > 0 && room < min(widths[last], leastProse)
 	for i, cs := range cells {
 		line := ""
 		for k, c := range cs[:last] {
@@ -211,26 +211,26 @@ func layOut(b *base, rows []string, glue string) {
 		}
 		lines := wrapped(cs[last], room)
 		if below {
-			indent, lines = "    ", append([]string{""}, wrapped(cs[last], b.sentenceWidth()-4)...)
+			indent, lines = "    ", append([]string{""}, wrapped(cs[last], s.sentenceWidth()-4)...)
 		}
 		if below && (i == 0 || cs[last] == "-") {
 			lines = lines[:1]
 		}
-		b.write(strings.TrimRight(line+lines[0], " ") + "\n")
+		s.write(strings.TrimRight(line+lines[0], " ") + "\n")
 		for _, l := range lines[1:] {
-			b.write(indent + l + "\n")
+			s.write(indent + l + "\n")
 		}
 	}
 }
 
 // roomFor reports whether all columns of a table but the last fit the terminal.
-func (b *base) roomFor(rows []string) bool {
+func (s streams) roomFor(rows []string) bool {
 	_, widths := cellsOf(rows)
 	sum := 0
 	for _, w := range widths[:len(widths)-1] {
 		sum += w + len("  ")
 	}
-	return b.width() == 0 || sum <= b.width()
+	return s.width() == 0 || sum <= s.width()
 }
 
 // cellsOf returns the cells of rows, and the width of each column's widest cell.

@@ -52,7 +52,7 @@ func usageCells(u palapi.Usage) []string {
 
 func printUsage(b *base, usage []palapi.Usage, columns []string) {
 	if len(usage) == 0 {
-		b.printf("No runs.\n")
+		b.io.printf("No runs.\n")
 		return
 	}
 	titles := each(columns, func(c string) any { return strings.ToUpper(c[:1]) + c[1:] })
@@ -61,7 +61,7 @@ func printUsage(b *base, usage []palapi.Usage, columns []string) {
 		cells := slices.Concat(u.Of, usageCells(u))
 		rows = append(rows, row(each(cells, func(c string) any { return c })...))
 	}
-	b.table(rows)
+	b.io.table(rows)
 }
 
 // printUsageCSV prints usage as CSV, and ignores errors of the writer, because [quoting] keeps

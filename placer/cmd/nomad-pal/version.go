@@ -25,5 +25,5 @@ func runVersion(b *base, args []string) int {
 		return 1
 	}
 	v := versions{version.Number, version.Revision, runtime.Version()}
-	return b.show(v, func() { b.printf("nomad-pal v%s\nRevision %s\n", v.Version, v.Revision) })
+	return b.show(v, func() { b.io.printf("nomad-pal v%s\nRevision %s\n", v.Version, v.Revision) })
 }
