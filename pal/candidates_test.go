@@ -47,7 +47,7 @@ func TestCandidates(t *testing.T) {
 				want.Allocated++
 			}
 		}
-		if got := candidates(c, g); got != want {
+		if got := ask(c, g).candidates(); got != want {
 			t.Fatalf("got %+v, want %+v", got, want)
 		}
 		if got := c.FreeOutliersFor(g, above); got != outliers {

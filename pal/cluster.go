@@ -353,7 +353,7 @@ func (c *Cluster) Release(g Gang, p Placement) { c.takeOrRelease(g, p, false) }
 
 // Vacate releases a placement in a what-if. The function `back` takes the placement again, and
 // restores the occupants of its parts, because the cluster can describe them otherwise than g.
-func Vacate(c *Cluster, g Gang, p Placement) (back func()) {
+func (c *Cluster) Vacate(g Gang, p Placement) (back func()) {
 	var was []occupancy
 	if c.occupancies != nil {
 		for _, u := range p.GPUs() {

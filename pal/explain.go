@@ -38,13 +38,13 @@ func ExplainFound(c *Cluster, g Gang, p Policy, f Found) (d Decision, best bool)
 // reasons returns the explanation without the choice. ok reports whether the gang fits. If the gang
 // does not fit under PAL, Walk contains the whole matrix of the first suitable model.
 func (f *Found) reasons(c *Cluster, g Gang, p Policy, ok bool) Decision {
-	d := Decision{Gang: g.ID, Class: g.Class, Policy: string(p.Name), Demand: g.GPUs(), Replicas: g.Replicas, Candidates: candidates(c, g), Models: f.onModels(g)}
+	d := Decision{Gang: g.ID, Class: g.Class, Policy: string(p.Name), Demand: g.GPUs(), Replicas: g.Replicas, Candidates: ask(c, g).candidates(), Models: f.onModels(g)}
 	if p.OutlierThreshold > 0 {
 		d.Candidates.Outliers = c.FreeOutliersFor(g, p.OutlierThreshold)
 		d.Candidates.Free -= d.Candidates.Outliers
 	}
 	if !ok {
-		d.Impossible, d.Reason = whyNot(c, g, p, d.Candidates)
+		d.Impossible, d.Reason = ask(c, g).whyNot(p, d.Candidates)
 		s := newSearch(c, g, p, modelsFor(c, g)[0])
 		if p.Name == PAL && s.n > 1 && !g.Replicas {
 			d.Walk, d.WalkOmitted = s.entriesTo(len(s.lvMatrix()))
@@ -108,7 +108,7 @@ func Describe(c *Cluster, g Gang, pl Placement) *Choice {
 		nodes = append(nodes, gs.node)
 		cm := ChosenMember{Group: g.MemberSets[m.MemberSet].Name, Node: n.Name, NodeID: n.ID, Device: c.models[gs.model].name, GPUs: slices.Grow([]ChosenGPU(nil), len(m.GPUs))}
 		if gs.shared {
-			cm.Neighbours = c.neighbours(g, int32(m.Group))
+			cm.Neighbours = ask(c, g).neighbours(int32(m.Group))
 		}
 		for _, u := range m.GPUs {
 			cm.GPUs = append(cm.GPUs, ChosenGPU{c.gpus[u].ID, c.gpus[u].Scores[k], c.gpus[u].Classes[k], c.gpus[u].Degraded})
@@ -195,20 +195,20 @@ func (g *Gang) MayUse(group int) bool {
 
 // candidates counts the cluster's GPUs: those that can be chosen, and the others by the reason why
 // they cannot be chosen. GPUs that are neither free nor out of use count as allocated.
-func candidates(c *Cluster, g Gang) Candidates {
-	n := Candidates{Total: len(c.gpus)}
-	for gi := range c.groups {
-		if g.MayUse(gi) {
-			n.Free += int(c.avail[gi])
+func (r *request) candidates() Candidates {
+	n := Candidates{Total: len(r.c.gpus)}
+	for gi := range r.c.groups {
+		if r.g.MayUse(gi) {
+			n.Free += int(r.c.avail[gi])
 		} else {
-			n.Ineligible += int(c.size[gi])
+			n.Ineligible += int(r.c.size[gi])
 		}
 	}
-	for w, word := range c.unhealthy {
+	for w, word := range r.c.unhealthy {
 		for ; word != 0; word &= word - 1 {
 			gi := 64*w + bits.TrailingZeros64(word)
-			if g.MayUse(gi) {
-				n.add(c.gpus[c.groups[gi].first:][:c.groups[gi].n])
+			if r.g.MayUse(gi) {
+				n.add(r.c.gpus[r.c.groups[gi].first:][:r.c.groups[gi].n])
 			}
 		}
 	}
@@ -240,13 +240,14 @@ func (n Candidates) Used() *reason.Used {
 // FreeOutliersFor counts the free GPUs that the gang could use if their PM scores were lower.
 func (c *Cluster) FreeOutliersFor(g Gang, above float64) (n int) {
 	c.countOutliers(above)
+	r := ask(c, g)
 	k := g.class()
 	if c.outliers.free[k] == 0 {
 		return 0
 	}
 	for gi := range c.groups {
 		if g.MayUse(gi) {
-			n += int(c.avail[gi]) - c.freeInliers(gi, k)
+			n += int(c.avail[gi]) - r.freeInliers(gi, k)
 		}
 	}
 	return n
@@ -254,19 +255,19 @@ func (c *Cluster) FreeOutliersFor(g Gang, above float64) (n int) {
 
 // freeInliers counts the available GPUs of a group that are not outliers for the class, by the
 // latest threshold.
-func (c *Cluster) freeInliers(group, class int) int {
-	from := c.bins.inliers[class][group]
-	if from == c.bins.offset[class][group] {
-		return int(c.avail[group])
+func (r *request) freeInliers(group, class int) int {
+	from := r.c.bins.inliers[class][group]
+	if from == r.c.bins.offset[class][group] {
+		return int(r.c.avail[group])
 	}
-	bins := c.bins.offset[class][group+1] - c.bins.offset[class][group]
-	return int(c.bins.upTo[class][from+bins-1])
+	bins := r.c.bins.offset[class][group+1] - r.c.bins.offset[class][group]
+	return int(r.c.bins.upTo[class][from+bins-1])
 }
 
 // WhyNot returns why the gang does not fit now. impossible is true if the gang would not fit even
 // if all GPUs were free and healthy.
 func WhyNot(c *Cluster, g Gang) (impossible bool, why reason.Reason) {
-	return whyNot(c, g, Policy{}, candidates(c, g))
+	return ask(c, g).whyNot(Policy{}, ask(c, g).candidates())
 }
 
 // CountGPUs writes a number of GPUs as text: "1 GPU", "2 GPUs".
@@ -274,9 +275,9 @@ func CountGPUs(n int) string { return reason.Count(n) }
 
 // whyNot returns the first reason that applies. Reasons that waiting cannot remove come first, and
 // temporary reasons come last.
-func whyNot(c *Cluster, g Gang, p Policy, n Candidates) (impossible bool, why reason.Reason) {
+func (r *request) whyNot(p Policy, n Candidates) (impossible bool, why reason.Reason) {
 	match := n.Total - n.Ineligible
-	demand := g.GPUs()
+	demand := r.g.GPUs()
 	why = reason.Reason{Needs: demand, Match: match}
 	switch {
 	case demand == 0:
@@ -285,13 +286,13 @@ func whyNot(c *Cluster, g Gang, p Policy, n Candidates) (impossible bool, why re
 		why.Kind = reason.TooFew
 		return true, why
 	}
-	large := tooLarge(c, g)
+	large := r.tooLarge()
 	if !large.IsZero() {
-		if g.StaysApart() && tooLarge(c, g.together()).IsZero() {
+		if r.g.StaysApart() && ask(r.c, r.g.together()).tooLarge().IsZero() {
 			large = large.Over(reason.Reason{Kind: reason.MembersApart})
 		}
-		limit := g.limitOf(large.Group)
-		if !limit.IsZero() && tooLarge(c, g.unlimited()).IsZero() {
+		limit := r.g.limitOf(large.Group)
+		if !limit.IsZero() && ask(r.c, r.g.unlimited()).tooLarge().IsZero() {
 			large = large.Over(limit)
 		}
 		return true, large
@@ -300,13 +301,13 @@ func whyNot(c *Cluster, g Gang, p Policy, n Candidates) (impossible bool, why re
 	switch {
 	case n.Free < demand:
 		why.Kind = reason.GPUs
-	case refused(c, g, p):
+	case r.refused(p):
 		why.Kind = reason.Refused
-	case g.MaxTier != 0:
-		why.Kind, why.Tier = reason.Apart, g.MaxTier.String()
+	case r.g.MaxTier != 0:
+		why.Kind, why.Tier = reason.Apart, r.g.MaxTier.String()
 	default:
 		why.Kind = reason.Scattered
-		why = why.Over(Unusable(c, g))
+		why = why.Over(Unusable(r.c, r.g))
 	}
 	return false, why
 }
@@ -315,19 +316,20 @@ func whyNot(c *Cluster, g Gang, p Policy, n Candidates) (impossible bool, why re
 // several models, members of the gang must not share a GPU, or the gang and its neighbours on shared
 // GPUs do not accept each other. If the cause is another, Unusable returns the zero reason.
 func Unusable(c *Cluster, g Gang) reason.Reason {
+	r := ask(c, g)
 	demand := g.GPUs()
-	most := mostOfOneModel(c, g)
+	most := r.mostOfOneModel()
 	if most < demand {
 		return reason.Reason{Kind: reason.SeveralModels, Free: most}
 	}
-	limit := limited(c, g)
+	limit := r.limited()
 	if !limit.IsZero() {
 		return limit
 	}
 	switch {
-	case g.Sharing == nil || c.takesFree(g) >= demand:
+	case g.Sharing == nil || r.takesFree() >= demand:
 		return reason.Reason{}
-	case c.takesFree(g.together()) >= demand:
+	case ask(c, g.together()).takesFree() >= demand:
 		return reason.Reason{Kind: reason.MembersApart}
 	}
 	return reason.Reason{Kind: reason.Neighbours}
@@ -335,20 +337,20 @@ func Unusable(c *Cluster, g Gang) reason.Reason {
 
 // limited returns the limit on the members per node because of which a member set does not fit on
 // the free GPUs. If no limit is the cause, limited returns the zero reason.
-func limited(c *Cluster, g Gang) reason.Reason {
-	for _, set := range g.MemberSets {
+func (r *request) limited() reason.Reason {
+	for _, set := range r.g.MemberSets {
 		if set.Need.PerNode == 0 {
 			continue
 		}
 		within, free := 0, 0
-		for gi := range c.groups {
+		for gi := range r.c.groups {
 			if set.Eligible == nil || set.Eligible[gi] {
-				n := c.mostOf(int32(gi), &g, int(c.avail[gi]))
+				n := r.mostOf(int32(gi), int(r.c.avail[gi]))
 				within, free = within+set.in(n), free+n
 			}
 		}
 		if within < set.Members && free >= set.Members*set.GPUs {
-			return g.limitOf(set.Name)
+			return r.g.limitOf(set.Name)
 		}
 	}
 	return reason.Reason{}
@@ -375,14 +377,14 @@ func (g *Gang) unlimited() Gang {
 
 // mostOfOneModel returns the largest number of free GPUs of one model that the gang could use. For
 // a gang that may use several models, it returns all free GPUs that the gang could use.
-func mostOfOneModel(c *Cluster, g Gang) int {
-	if g.Replicas || len(g.MemberSets) > 1 {
-		return FreeFor(c, g)
+func (r *request) mostOfOneModel() int {
+	if r.g.Replicas || len(r.g.MemberSets) > 1 {
+		return FreeFor(r.c, r.g)
 	}
-	free := make([]int, len(c.models))
-	for gi := range c.groups {
-		if g.MayUse(gi) {
-			free[c.groups[gi].model] += int(c.avail[gi])
+	free := make([]int, len(r.c.models))
+	for gi := range r.c.groups {
+		if r.g.MayUse(gi) {
+			free[r.c.groups[gi].model] += int(r.c.avail[gi])
 		}
 	}
 	return slices.Max(free)
@@ -390,34 +392,30 @@ func mostOfOneModel(c *Cluster, g Gang) int {
 
 // tooLarge returns why the gang would not fit into the cluster even if all GPUs were free and
 // healthy. If the gang would fit, tooLarge returns the zero reason.
-func tooLarge(c *Cluster, g Gang) reason.Reason {
-	wide := tooWide(c, g)
-	if !wide.IsZero() {
-		return wide
-	}
-	return tooFar(c, g)
+func (r *request) tooLarge() reason.Reason {
+	return r.tooWide().Or(r.tooFar())
 }
 
 // tooWide returns the reason for the first member set for which even an idle, healthy cluster has
 // too few GPUs. If every set has enough GPUs, tooWide returns the zero reason. tooWide checks each
 // member set alone.
-func tooWide(c *Cluster, g Gang) reason.Reason {
-	for i := range g.MemberSets {
-		set, capacity := &g.MemberSets[i], make([]int, len(c.models))
-		for gi := range c.groups {
-			gs := &c.groups[gi]
+func (r *request) tooWide() reason.Reason {
+	for i := range r.g.MemberSets {
+		set, capacity := &r.g.MemberSets[i], make([]int, len(r.c.models))
+		for gi := range r.c.groups {
+			gs := &r.c.groups[gi]
 			if set.Eligible == nil || set.Eligible[gi] {
-				capacity[gs.model] += set.in(c.mostOf(int32(gi), &g, int(gs.n)))
+				capacity[gs.model] += set.in(r.mostOf(int32(gi), int(gs.n)))
 			}
 		}
 		most, kind := slices.Max(capacity), reason.TooWide
-		if g.Replicas { // replicas can mix models
+		if r.g.Replicas { // replicas can mix models
 			most, kind = 0, reason.TooMany
 			for _, n := range capacity {
 				most += n
 			}
 		}
-		if most == 0 && g.Sharing != nil {
+		if most == 0 && r.g.Sharing != nil {
 			kind = reason.ManyParts
 		}
 		if most < set.Members {
@@ -443,15 +441,15 @@ func (s *MemberSet) in(gpus int) int {
 // tooFar returns the reason for the first member set that fits nowhere within the gang's locality
 // limit, even if all GPUs are free and healthy. If every set fits, tooFar returns the zero reason.
 // tooFar checks each set alone, as tooWide does.
-func tooFar(c *Cluster, g Gang) reason.Reason {
-	if g.MaxTier == 0 {
+func (r *request) tooFar() reason.Reason {
+	if r.g.MaxTier == 0 {
 		return reason.Reason{}
 	}
-	for _, set := range g.MemberSets {
-		most := c.mostWithin(g, set)
+	for _, set := range r.g.MemberSets {
+		most := r.mostWithin(set)
 		if most < set.Members {
-			rackless := g.MaxTier == TierRack && !slices.ContainsFunc(c.nodes, func(n nodeState) bool { return n.Rack != "" })
-			return reason.Reason{Kind: reason.TooFar, Group: set.Name, Members: set.Members, Each: set.GPUs, Room: most, Tier: g.MaxTier.String(), Rackless: rackless}
+			rackless := r.g.MaxTier == TierRack && !slices.ContainsFunc(r.c.nodes, func(n nodeState) bool { return n.Rack != "" })
+			return reason.Reason{Kind: reason.TooFar, Group: set.Name, Members: set.Members, Each: set.GPUs, Room: most, Tier: r.g.MaxTier.String(), Rackless: rackless}
 		}
 	}
 	return reason.Reason{}
@@ -459,12 +457,12 @@ func tooFar(c *Cluster, g Gang) reason.Reason {
 
 // mostWithin returns how many members of a set fit into an idle place within the gang's locality
 // limit.
-func (c *Cluster) mostWithin(g Gang, set MemberSet) (most int) {
-	for t := TierIsland; t <= g.MaxTier; t++ {
-		if t != g.MaxTier && !slices.Contains(c.locality.Tiers(), t) {
+func (r *request) mostWithin(set MemberSet) (most int) {
+	for t := TierIsland; t <= r.g.MaxTier; t++ {
+		if t != r.g.MaxTier && !slices.Contains(r.c.locality.Tiers(), t) {
 			continue
 		}
-		most = max(most, c.roomAt(g, set, t, func(_, gpus int) int { return gpus }))
+		most = max(most, r.roomAt(set, t, func(_, gpus int) int { return gpus }))
 		if most >= set.Members {
 			return most
 		}
@@ -477,19 +475,20 @@ func (c *Cluster) mostWithin(g Gang, set MemberSet) (most int) {
 // `above` is 0, all available GPUs count. FreeWithin ignores CPU and memory.
 func (c *Cluster) FreeWithin(g Gang, above float64, t Tier) (most int) {
 	c.countOutliers(above)
-	return c.roomAt(g, g.MemberSets[0], t, func(group, _ int) int { return c.freeInliers(group, g.class()) })
+	r := ask(c, g)
+	return r.roomAt(g.MemberSets[0], t, func(group, _ int) int { return r.freeInliers(group, g.class()) })
 }
 
 // roomAt returns the largest number of members of a set that fit into one place of the tier. The
 // function `counted` returns how many of a group's GPUs in a place count.
-func (c *Cluster) roomAt(g Gang, set MemberSet, t Tier, counted func(group, gpus int) int) (most int) {
+func (r *request) roomAt(set MemberSet, t Tier, counted func(group, gpus int) int) (most int) {
 	room := map[place]int{}
-	for gi := range c.groups {
+	for gi := range r.c.groups {
 		if set.Eligible != nil && !set.Eligible[gi] {
 			continue
 		}
-		for at, gpus := range c.places(gi, t) {
-			room[at] += set.in(c.mostOf(int32(gi), &g, counted(gi, gpus)))
+		for at, gpus := range r.places(gi, t) {
+			room[at] += set.in(r.mostOf(int32(gi), counted(gi, gpus)))
 			most = max(most, room[at])
 			if most >= set.Members {
 				return most
@@ -504,14 +503,14 @@ type place struct{ model, at, sub int32 }
 
 // places yields the domains of the tier that contain GPUs of the group, each with the number of
 // these GPUs.
-func (c *Cluster) places(group int, t Tier) iter.Seq2[place, int] {
-	gs := &c.groups[group]
-	n := &c.nodes[gs.node]
+func (r *request) places(group int, t Tier) iter.Seq2[place, int] {
+	gs := &r.c.groups[group]
+	n := &r.c.nodes[gs.node]
 	switch t {
 	case TierIsland, TierNUMA:
 		in := map[place]int{}
 		for i := gs.first; i < gs.first+gs.n; i++ {
-			sub := subdomainOf(c.gpus[i].GPU, t)
+			sub := subdomainOf(r.c.gpus[i].GPU, t)
 			if sub != 0 {
 				in[place{gs.model, int32(group), int32(sub)}]++
 			}

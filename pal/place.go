@@ -62,7 +62,7 @@ func Find(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 func findWithin(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 	var all []Found // one per model, if speeds are known
 	crowded := 0
-	defer c.apart(g)()
+	defer ask(c, g).apart()()
 	for _, m := range modelsFor(c, g) {
 		s := newSearch(c, g, p, m)
 		members := s.spread()
@@ -125,7 +125,7 @@ const anyModel = -1
 func modelsFor(c *Cluster, g Gang) []int {
 	common := c.scratch.models[:0]
 	for m := range c.models {
-		if len(c.models) == 1 || !slices.ContainsFunc(g.MemberSets, func(set MemberSet) bool { return !c.accepts(m, set.Eligible) }) {
+		if len(c.models) == 1 || !slices.ContainsFunc(g.MemberSets, func(set MemberSet) bool { return !c.models[m].accepts(set.Eligible) }) {
 			common = append(common, m)
 		}
 	}
@@ -137,11 +137,11 @@ func modelsFor(c *Cluster, g Gang) []int {
 }
 
 // accepts reports whether a group of the model is eligible.
-func (c *Cluster) accepts(model int, eligible []bool) bool {
+func (m *modelState) accepts(eligible []bool) bool {
 	if eligible == nil {
 		return true
 	}
-	for w, word := range c.models[model].groups {
+	for w, word := range m.groups {
 		for ; word != 0; word &= word - 1 {
 			if eligible[64*w+bits.TrailingZeros64(word)] {
 				return true

@@ -201,12 +201,12 @@ type Neighbour struct {
 
 // neighbours lists the neighbours of a member that has, or would get, a part in the group. The list
 // has one entry for each class. Members of the same gang do not count as neighbours.
-func (c *Cluster) neighbours(g Gang, group int32) (all []Neighbour) {
+func (r *request) neighbours(group int32) (all []Neighbour) {
 	var of [NumClasses]struct{ members, costs, theirs float64 }
-	self := g.occupant(0)
-	for _, o := range c.occupants(group) {
+	self := r.g.occupant(0)
+	for _, o := range r.c.occupants(group) {
 		n := &of[o.Class]
-		if o.Gang != g.ID {
+		if o.Gang != r.g.ID {
 			n.members += o.members
 			n.costs += o.members * costOf(self, o.Occupant)
 			n.theirs += o.members * costOf(o.Occupant, self)
@@ -220,6 +220,14 @@ func (c *Cluster) neighbours(g Gang, group int32) (all []Neighbour) {
 	}
 	return all
 }
+
+// request is a gang that asks for GPUs of a cluster.
+type request struct {
+	c *Cluster
+	g Gang
+}
+
+func ask(c *Cluster, g Gang) *request { return &request{c, g} }
 
 // Company says who shares GPUs with a gang. A Company is the index of the neighbours' class, or
 // [Alone], or [Several].
@@ -253,16 +261,16 @@ func (c *Cluster) Company(g Gang, p Placement) Company {
 }
 
 // takes reports whether the gang and all gangs in the group accept each other as neighbours.
-func (c *Cluster) takes(g *Gang, group int32) bool {
-	if g.Sharing == nil || !c.groups[group].shared {
+func (r *request) takes(group int32) bool {
+	if r.g.Sharing == nil || !r.c.groups[group].shared {
 		return true
 	}
-	for _, o := range c.occupants(group) {
-		own := o.Gang == g.ID
+	for _, o := range r.c.occupants(group) {
+		own := o.Gang == r.g.ID
 		switch {
-		case own && g.StaysApart():
+		case own && r.g.StaysApart():
 			return false
-		case !own && (!g.Sharing.Beside[o.Class] || !o.Sharing.Beside[g.class()]):
+		case !own && (!r.g.Sharing.Beside[o.Class] || !o.Sharing.Beside[r.g.class()]):
 			return false
 		}
 	}
@@ -273,11 +281,11 @@ func (c *Cluster) takes(g *Gang, group int32) bool {
 // the jobs on its other parts. The cost is the run time of the member on this part plus the time
 // that these neighbours lose. The unit of the cost is the run time of the member alone on the
 // median GPU.
-func (c *Cluster) together(g *Gang, group int32) float64 {
-	self := g.occupant(0)
-	first := c.gpus[c.groups[group].first].GPU
+func (r *request) together(group int32) float64 {
+	self := r.g.occupant(0)
+	first := r.c.gpus[r.c.groups[group].first].GPU
 	longer, theirs := 1.0, 0.0
-	for _, o := range c.occupants(group) {
+	for _, o := range r.c.occupants(group) {
 		longer += o.members * costOf(self, o.Occupant)
 		theirs += o.members * costOf(o.Occupant, self)
 	}
@@ -293,8 +301,8 @@ const asTurns = 1
 
 // knownCost returns the cost that the occupant `by` causes for the occupant `of`, as known from
 // earlier runs or measurements. If the cost is unknown, it returns asTurns.
-func (c *Cluster) knownCost(group int32, of, by Occupant) float64 {
-	tabled := strings.Contains(c.models[c.groups[group].model].name, tableModel)
+func (r *request) knownCost(group int32, of, by Occupant) float64 {
+	tabled := strings.Contains(r.c.models[r.c.groups[group].model].name, tableModel)
 	if !tabled && of.Sharing.Slower[by.Class] == 0 {
 		return asTurns
 	}
@@ -304,18 +312,18 @@ func (c *Cluster) knownCost(group int32, of, by Occupant) float64 {
 // pays reports whether the GPU of the group would do at least as much work with a member of the
 // gang as without the member. A member is worth its part if it does at least as much work as the
 // other occupants lose.
-func pays(c *Cluster, g *Gang, group int32) bool {
-	self := g.occupant(0)
+func (r *request) pays(group int32) bool {
+	self := r.g.occupant(0)
 	if self.Sharing.Stays {
 		return true
 	}
-	on := c.occupants(group)
+	on := r.c.occupants(group)
 	longer, lost := 1.0, 0.0
 	for _, o := range on {
-		if o.Gang == g.ID { // the author lets members of this gang share a GPU
+		if o.Gang == r.g.ID { // the author lets members of this gang share a GPU
 			continue
 		}
-		longer += o.members * c.knownCost(group, self, o.Occupant)
+		longer += o.members * r.knownCost(group, self, o.Occupant)
 		if o.Sharing.Stays {
 			continue
 		}
@@ -326,22 +334,22 @@ func pays(c *Cluster, g *Gang, group int32) bool {
 				if by == o {
 					others--
 				}
-				before += others * c.knownCost(group, o.Occupant, by.Occupant)
+				before += others * r.knownCost(group, o.Occupant, by.Occupant)
 			}
 		}
-		lost += o.members * (1/before - 1/(before+c.knownCost(group, o.Occupant, self)))
+		lost += o.members * (1/before - 1/(before+r.knownCost(group, o.Occupant, self)))
 	}
 	const rounding = 1e-9
 	return 1/longer >= lost-rounding
 }
 
 // refused reports whether a gang that does not fit would fit without [Policy.RefuseBad].
-func refused(c *Cluster, g Gang, p Policy) bool {
-	if g.Sharing == nil || !p.RefuseBad {
+func (r *request) refused(p Policy) bool {
+	if r.g.Sharing == nil || !p.RefuseBad {
 		return false
 	}
 	p.RefuseBad = false
-	_, fits := Place(c, g, p)
+	_, fits := Place(r.c, r.g, p)
 	return fits
 }
 
@@ -351,13 +359,14 @@ func (s *search) placeBeside() []Member {
 	if s.g.Sharing == nil {
 		return s.place()
 	}
+	r := ask(s.c, s.g)
 	cost, levels := make([]float64, len(s.c.groups)), []float64{}
 	groups := slices.Clone(s.groups()) // the searches below overwrite the list
 	s.listed = nil
 	for _, g := range groups {
 		cost[g] = math.Inf(1)
-		if s.c.takes(&s.g, g) && (!s.p.RefuseBad || pays(s.c, &s.g, g)) {
-			cost[g] = s.c.together(&s.g, g)
+		if r.takes(g) && (!s.p.RefuseBad || r.pays(g)) {
+			cost[g] = r.together(g)
 			levels = append(levels, cost[g])
 		}
 	}
@@ -397,12 +406,12 @@ func (g Gang) together() Gang {
 
 // mostOf returns how many of n GPUs of a group the gang can get. If the gang's members must not
 // share a GPU, the gang gets only as many parts of each shared GPU as one member needs.
-func (c *Cluster) mostOf(group int32, g *Gang, n int) int {
-	if !c.groups[group].shared || !g.StaysApart() {
+func (r *request) mostOf(group int32, n int) int {
+	if !r.c.groups[group].shared || !r.g.StaysApart() {
 		return n
 	}
 	most := 0
-	for _, set := range g.MemberSets {
+	for _, set := range r.g.MemberSets {
 		if set.Eligible == nil || set.Eligible[group] {
 			most = max(most, set.GPUs)
 		}
@@ -412,8 +421,9 @@ func (c *Cluster) mostOf(group int32, g *Gang, n int) int {
 
 // apart hides parts from searches until `back` is called. Each GPU then shows only as many parts as
 // the gang can get. The earlier occupant of a hidden part does not count as a neighbour.
-func (c *Cluster) apart(g Gang) (back func()) {
-	if g.Sharing == nil {
+func (r *request) apart() (back func()) {
+	c := r.c
+	if r.g.Sharing == nil {
 		return func() {}
 	}
 	type part struct {
@@ -423,7 +433,7 @@ func (c *Cluster) apart(g Gang) (back func()) {
 	var hidden []part
 	for i := range c.groups {
 		gs := &c.groups[i]
-		most := c.mostOf(int32(i), &g, int(c.avail[i]))
+		most := r.mostOf(int32(i), int(c.avail[i]))
 		if most == int(c.avail[i]) {
 			continue
 		}
@@ -451,10 +461,10 @@ func (c *Cluster) apart(g Gang) (back func()) {
 // takesFree counts the free GPUs on which members of the gang could run beside the present
 // neighbours. If the members must not share a GPU, takesFree counts at most one member's parts per
 // shared GPU.
-func (c *Cluster) takesFree(g Gang) (n int) {
-	for gi := range c.groups {
-		if g.MayUse(gi) && c.takes(&g, int32(gi)) {
-			n += c.mostOf(int32(gi), &g, int(c.avail[gi]))
+func (r *request) takesFree() (n int) {
+	for gi := range r.c.groups {
+		if r.g.MayUse(gi) && r.takes(int32(gi)) {
+			n += r.mostOf(int32(gi), int(r.c.avail[gi]))
 		}
 	}
 	return n

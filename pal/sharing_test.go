@@ -122,7 +122,7 @@ func TestVacate(t *testing.T) {
 	u := pl.GPUs()[0]
 	c.SetOccupant(u, Occupant{Gang: "there", Class: 1, Sharing: Sharing{Beside: AnyClass, Stays: true}, Parts: 1})
 	hash, was := c.stateHash, c.occupancies[u]
-	back := Vacate(c, g, pl)
+	back := c.Vacate(g, pl)
 	if c.Taken(u) {
 		t.Error("the part is still taken")
 	}
@@ -148,9 +148,9 @@ func TestNeighboursAddUpInOneOrder(t *testing.T) {
 	}
 	g := SingleGPUs("g", ClassA, 1)
 	g.Sharing = &Sharing{Beside: AnyClass}
-	want := c.together(&g, 0)
+	want := ask(c, g).together(0)
 	for range 200 {
-		if got := c.together(&g, 0); got != want {
+		if got := ask(c, g).together(0); got != want {
 			t.Fatalf("%v, then %v", want, got)
 		}
 	}

@@ -11,7 +11,7 @@ import "math"
 // the same hash as before.
 
 // State returns the state hash of a cluster.
-func State(c *Cluster) uint64 { return c.stateHash }
+func (c *Cluster) State() uint64 { return c.stateHash }
 
 // hashOfTopology returns the hash of what never changes, and of the nodes' resources.
 func hashOfTopology(c *Cluster) uint64 {

@@ -57,7 +57,7 @@ func (q *Queue) lookUp(c *pal.Cluster, e *entry, by pal.Policy) (pal.Found, bool
 		q.trying = ""
 		return f, ok
 	}
-	k := search{e.memo.kind, by.OutlierThreshold, pal.State(c)}
+	k := search{e.memo.kind, by.OutlierThreshold, c.State()}
 	a, known := q.found[k]
 	if !known {
 		a.gang = e.job.Gang

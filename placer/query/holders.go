@@ -164,7 +164,7 @@ func (s search) needed(h *palapi.Holders, g pal.Gang, keys map[string]cluster.Jo
 		if len(at.Members) == 0 || slices.ContainsFunc(at.GPUs(), func(u int) bool { return !c.Taken(u) }) {
 			continue
 		}
-		back = append(back, pal.Vacate(c, r.Gang, at))
+		back = append(back, c.Vacate(r.Gang, at))
 		back = append(back, hide(c, kept))
 		h.Jobs[i].Needed = true
 		_, _, h.Enough = s.m.Queue.Look(c, g)
@@ -286,7 +286,7 @@ func (s search) runsOn(e *draft, t *model.Tracked) {
 	if !complete || t.Nomad != palapi.Running {
 		return
 	}
-	defer pal.Vacate(c, g, at)()
+	defer c.Vacate(g, at)()
 	f, _, ok := s.m.Queue.Look(c, g)
 	if ok {
 		e.Alternatives = []palapi.Alternative{{What: "the best now", Choice: pal.Describe(c, g, f.Placement)}}
