@@ -101,7 +101,9 @@ func (b baseline) spreadOut(set int) []Member {
 			case int(p.members) == s.fits[set].holds(&s.c.resources[s.c.nodeOf[p.group]]): // the node cannot hold another member
 				p.free = 0
 			default:
-				p.free, p.members, left = p.free-int32(k), p.members+1, left-1
+				p.free -= int32(k)
+				p.members++
+				left--
 			}
 		}
 	}

@@ -33,7 +33,9 @@ func Copy(c, of *Cluster) {
 	for t := range of.levels {
 		c.levels[t].free = append(old.levels[t].free[:0], of.levels[t].free...)
 	}
-	c.open, c.unhealthy, c.avail = append(old.open[:0], of.open...), append(old.unhealthy[:0], of.unhealthy...), append(old.avail[:0], of.avail...)
+	c.open = append(old.open[:0], of.open...)
+	c.unhealthy = append(old.unhealthy[:0], of.unhealthy...)
+	c.avail = append(old.avail[:0], of.avail...)
 	if of.occupancies != nil {
 		c.occupancies = append(old.occupancies[:0], of.occupancies...)
 	}

@@ -19,8 +19,7 @@ func Explain(c *Cluster, g Gang, p Policy) Decision {
 	f, ok := Find(c, g, p)
 	d := f.reasons(c, g, p, ok)
 	if ok {
-		d.Placed, d.Chosen = true, Describe(c, g, f.Placement)
-		d.markModel()
+		d.placedAt(Describe(c, g, f.Placement))
 	}
 	return d
 }
@@ -30,8 +29,8 @@ func Explain(c *Cluster, g Gang, p Policy) Decision {
 func ExplainFound(c *Cluster, g Gang, p Policy, f Found) (d Decision, best bool) {
 	again, ok := Find(c, g, p)
 	d = again.reasons(c, g, p, ok)
-	d.Placed, d.Reason, d.Chosen = true, reason.Reason{}, Describe(c, g, f.Placement)
-	d.markModel()
+	d.Reason = reason.Reason{}
+	d.placedAt(Describe(c, g, f.Placement))
 	return d, ok && again.SameGPUs(f.Placement)
 }
 
@@ -155,21 +154,16 @@ func (s *search) scoresIn(v int) (all scores) {
 func (s *search) freeUpTo() []int {
 	free := zeros(&s.c.scratch.gpusUpTo, len(s.values))
 	for _, g := range s.groups() {
-		s.addFree(free, g)
+		below := 0
+		for b, n := range s.counts(g) {
+			free[s.toValue[s.c.groups[g].model][b]] += int(n) - below
+			below = int(n)
+		}
+	}
+	for v := 1; v < len(free); v++ {
+		free[v] += free[v-1]
 	}
 	return free
-}
-
-// addFree adds the group's available GPUs to `free`. Each element of `free` counts the GPUs up to
-// one bin value.
-func (s *search) addFree(free []int, group int32) {
-	counts, to, b, n := s.counts(group), s.toValue[s.c.groups[group].model], 0, 0
-	for v := range free {
-		for ; b < len(counts) && to[b] <= v; b++ {
-			n = int(counts[b])
-		}
-		free[v] += n
-	}
 }
 
 // FreeFor counts the free GPUs on which at least one member could run.

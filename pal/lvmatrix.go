@@ -299,7 +299,8 @@ func (s *search) lowestBinOf(groups []int32, limit int) (v, free int) {
 // lowestBinOfAll is a fast form of lowestBinOf for simple searches: it covers all groups and has no
 // limit.
 func (s *search) lowestBinOfAll() int {
-	c, f, slots := s.c, &s.fits[0], zeros(&s.c.scratch.slotsUpTo, len(s.values))
+	c, f := s.c, &s.fits[0]
+	slots := zeros(&c.scratch.slotsUpTo, len(s.values))
 	upTo, membersFor := c.bins.upTo[s.k], f.membersFor
 	for _, g := range s.listed {
 		counts := upTo[s.offset[g]:][:len(slots)]

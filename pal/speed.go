@@ -128,8 +128,9 @@ func (f *Found) onModels(g Gang) (all []OnModel) {
 	return all
 }
 
-// markModel marks the models of the placement.
-func (d *Decision) markModel() {
+// placedAt sets the choice, and marks the GPU models of the choice.
+func (d *Decision) placedAt(choice *Choice) {
+	d.Placed, d.Chosen = true, choice
 	for i := range d.Models {
 		m := &d.Models[i]
 		m.Chosen = slices.ContainsFunc(d.Chosen.Members, func(on ChosenMember) bool { return on.Device == m.Device })

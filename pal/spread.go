@@ -128,7 +128,8 @@ func newAreas(s *search, set int) *areas {
 func (a *areas) boost(area int) float64 {
 	sum, weights := 0.0, 0.0
 	for i := range a.spreads {
-		o, v, used := &a.spreads[i], a.values[area][i], 0
+		o, v := &a.spreads[i], a.values[area][i]
+		used := 0
 		if v >= 0 {
 			used = a.used[i][v]
 		}
@@ -172,7 +173,8 @@ func (a *areas) next(s *search, set MemberSet) (placedPart, bool) {
 		return placedPart{}, false
 	}
 	for w, ok := a.most(at, nil); ok; w, ok = a.most(at, &w) {
-		set.Eligible, set.Prefer, set.Spreads = make([]bool, len(a.of)), nil, nil
+		set.Eligible = make([]bool, len(a.of))
+		set.Prefer, set.Spreads = nil, nil
 		for g, area := range a.of {
 			full := set.Need.PerNode > 0 && a.onNode[s.c.groups[g].node] >= set.Need.PerNode
 			set.Eligible[g] = area >= 0 && at[g] == w && !full

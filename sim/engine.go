@@ -290,7 +290,10 @@ func (e *engine) start(i int, p pal.Placement) {
 	j := &e.jobs[i]
 	e.Cluster.Take(j.gang, p)
 	kind := "start"
-	j.running, j.placement, j.gpus, j.cost, j.since, j.started = true, p, len(p.GPUs()), p.Cost()*e.slower(i, p), e.now, e.now
+	j.running = true
+	j.placement, j.gpus = p, len(p.GPUs())
+	j.cost = p.Cost() * e.slower(i, p)
+	j.since, j.started = e.now, e.now
 	if j.first < 0 {
 		j.first = e.now
 	}
@@ -345,7 +348,8 @@ func (e *engine) halt(i int) {
 // linger ends the work of job i, which keeps its GPUs for another EndS.
 func (e *engine) linger(i int) {
 	j := &e.jobs[i]
-	j.done, j.finish, j.halted = true, e.now, e.now
+	j.done = true
+	j.finish, j.halted = e.now, e.now
 	j.event = e.events.push(event{at: e.now + seconds(e.EndS), job: i})
 }
 

@@ -245,7 +245,9 @@ func (e *nomadEngine) evaluate(i int) {
 func (e *nomadEngine) begin(i int) {
 	j := &e.jobs[i]
 	p := pal.Predict(e.Cluster, j.gang, j.members)
-	j.first, j.tier, j.cost, j.model = e.now, p.Tier, p.Cost(), p.Model
+	j.first = e.now
+	j.tier, j.model = p.Tier, p.Model
+	j.cost = p.Cost()
 	e.running++
 	e.givenUp = 0
 	e.use.wait(-1)
@@ -350,7 +352,9 @@ func (e *nomadEngine) outcome() Outcome {
 			Start: -1, Finish: -1, Wait: -1, Runs: j.round + 1}
 		if j.done {
 			r.Start, r.Finish = j.first.Seconds(), j.finish.Seconds()
-			r.Wait, r.HeldS, r.Tier, r.Model = (j.first - seconds(t.SubmitS)).Seconds(), r.Finish-r.Start, j.tier, j.model
+			r.Wait = (j.first - seconds(t.SubmitS)).Seconds()
+			r.HeldS = r.Finish - r.Start
+			r.Tier, r.Model = j.tier, j.model
 		} else {
 			o.Stuck++
 		}

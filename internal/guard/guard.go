@@ -87,7 +87,8 @@ type Shell struct {
 // standard input to the end.
 func StartShell(script, name string, args ...string) (*Shell, error) {
 	s := &Shell{cmd: exec.Command("/bin/sh", append([]string{"-c", script, name}, args...)...)}
-	s.cmd.Dir, s.cmd.Env, s.cmd.Stdout = "/", []string{"PATH=" + os.Getenv("PATH")}, &s.said
+	s.cmd.Dir, s.cmd.Stdout = "/", &s.said
+	s.cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // a session of its own, so that neither Ctrl-C nor a closed terminal reaches the script
 	var err error
 	if s.pipe, err = s.cmd.StdinPipe(); err == nil {
@@ -104,7 +105,8 @@ func (s *Shell) End() error {
 		return nil
 	}
 	again := exec.Command(s.cmd.Path, s.cmd.Args[1:]...)
-	again.Dir, again.Env, again.Stdout = s.cmd.Dir, s.cmd.Env, &s.said
+	again.Dir, again.Env = s.cmd.Dir, s.cmd.Env
+	again.Stdout = &s.said
 	return again.Run()
 }
 

@@ -83,8 +83,6 @@ type Reason struct {
 	Total int `json:"total,omitempty"`
 	// Version is a version of the job in Nomad.
 	Version uint64 `json:"version,omitempty"`
-	// Class is a variability class.
-	Class int `json:"class,omitempty"`
 	// Tries is the number of tries, failures or unhealthy members, depending on the kind of the
 	// reason. Minutes is the time after a failure within which the placer retries the job.
 	Tries   int `json:"tries,omitempty"`

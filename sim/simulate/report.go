@@ -146,10 +146,14 @@ func (r *Report) fill(out sim.Outcome, c *pal.Cluster) {
 		r.Jobs = append(r.Jobs, line)
 	}
 	f := sim.FiguresOf(done)
-	r.AvgJCT, r.GeoJCT, r.P50, r.P90, r.P99, r.MaxJCT, r.Makespan = f.AvgJCT, f.GeoJCT, f.P50, f.P90, f.P99, f.MaxJCT, f.Makespan
+	r.AvgJCT, r.GeoJCT = f.AvgJCT, f.GeoJCT
+	r.P50, r.P90 = f.P50, f.P90
+	r.P99, r.MaxJCT = f.P99, f.MaxJCT
+	r.Makespan = f.Makespan
 	r.AvgWait /= float64(max(1, len(done)))
-	r.Resizes = out.Resizes
-	r.Utilization, r.Useful, r.Restarts, r.LostGPUh, r.Unfinished = out.Utilization, out.Useful, out.Preemptions, out.LostGPUh, out.Stuck
+	r.Utilization, r.Useful = out.Utilization, out.Useful
+	r.Restarts, r.Resizes = out.Preemptions, out.Resizes
+	r.LostGPUh, r.Unfinished = out.LostGPUh, out.Stuck
 	r.BySize = group(done, sizeOf, "1 GPU", "2-4 GPUs", "5-8 GPUs", "more than 8 GPUs")
 	r.ByTier = group(done, func(j sim.JobResult) string { return j.Tier.String() }, tiers()...)
 	r.ByClass = group(done, func(j sim.JobResult) string { return string(j.Class) }, "A", "B", "C", "D")

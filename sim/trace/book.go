@@ -137,7 +137,8 @@ func (b *book) book(r *row, u run) {
 	e := &b.entries[i]
 	if known && e.runs[0].leftOut == noGPU && u.leftOut != noGPU {
 		j.Line = e.Line
-		e.Job, e.runs[0], u = j, u, e.runs[0]
+		e.Job = j
+		e.runs[0], u = u, e.runs[0]
 	}
 	e.runs = append(e.runs, u)
 }

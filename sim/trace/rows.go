@@ -107,7 +107,8 @@ func separator(first string) byte {
 // part of the name.
 func (rs *rows) reader(b *bufio.Reader) func() ([]string, error) {
 	c := csv.NewReader(b)
-	c.Comma, c.Comment, c.FieldsPerRecord = rune(rs.comma), '#', -1
+	c.Comma, c.Comment = rune(rs.comma), '#'
+	c.FieldsPerRecord = -1
 	c.ReuseRecord, c.LazyQuotes = true, rs.comma == '|'
 	c.TrimLeadingSpace = rs.comma != '\t' // otherwise, empty values would be missing
 	before := rs.line

@@ -39,7 +39,9 @@ func (t Trace) OnModels(models []string) Trace {
 		}
 		rates := j.onModels(models)
 		best := slices.Max(slices.Collect(maps.Values(rates)))
-		j.IterTimeS, j.EstimateS, j.Speeds = j.IterTimeS/best, j.EstimateS/best, nil
+		j.IterTimeS /= best
+		j.EstimateS /= best
+		j.Speeds = nil
 		if len(rates) > 1 {
 			j.Speeds = pal.SpeedsOf(rates)
 		}
