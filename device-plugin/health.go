@@ -259,7 +259,9 @@ func (h *health) observe(now time.Time, inv gpu.Inventory, spacing time.Duration
 // hear records whether a device answers.
 func (r *record) hear(now time.Time, s gpu.Signals) {
 	if !s.Unanswered {
-		r.answered, r.silent, r.late = true, time.Time{}, false
+		r.answered = true
+		r.silent = time.Time{}
+		r.late = false
 		return
 	}
 	if r.silent.IsZero() {
@@ -295,7 +297,9 @@ func (h *health) verdicts(inv gpu.Inventory, cfg HealthConfig) map[string]verdic
 func concerning(d *gpu.Device, physical int) gpu.Signals {
 	s := d.Signals
 	if d.Parent != "" {
-		s.FabricLimits, s.NVLinkErrors, s.NVLinkDown = nil, false, false
+		s.FabricLimits = nil
+		s.NVLinkErrors = false
+		s.NVLinkDown = false
 	}
 	if physical == 1 && d.NVLink.Clique == "" {
 		s.FabricLimits = nil

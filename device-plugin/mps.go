@@ -64,7 +64,9 @@ func (p *Plugin) daemonVerdicts(verdicts map[string]verdict) {
 // limit on threads applies to all of the task's GPUs. The pipe directory is read-only for the task,
 // which can still talk to the daemon. Callers hold mu.
 func (p *Plugin) joinMPS(res *device.ContainerReservation, chosen []gpu.Device, parts map[string]int) error {
-	pipe, threads, memory := "", 0, []string{}
+	pipe := ""
+	threads := 0
+	memory := []string{}
 	for i, d := range chosen {
 		f := p.view.forms[d.ID]
 		block, known := p.sharedBy[d.ID]
@@ -114,8 +116,12 @@ func daemonAnswers(ctx context.Context, pipe string) error {
 	defer cancel()
 	var said limited
 	cmd := exec.CommandContext(ctx, mpsProgram)
-	cmd.Env, cmd.Dir, cmd.WaitDelay = []string{envPipe + "=" + pipe}, "/", time.Second
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader("get_server_list\n"), &said, &said
+	cmd.Env = []string{envPipe + "=" + pipe}
+	cmd.Dir = "/"
+	cmd.WaitDelay = time.Second
+	cmd.Stdin = strings.NewReader("get_server_list\n")
+	cmd.Stdout = &said
+	cmd.Stderr = &said
 	err := cmd.Run()
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		err = fmt.Errorf("no answer within %s", daemonWithin)

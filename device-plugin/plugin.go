@@ -247,7 +247,9 @@ func (p *Plugin) scheduler() *measure.Scheduler {
 	rules := measure.DefaultSchedule()
 	rules.Mode, rules.Interval = p.cfg.Measure.Mode, p.cfg.Measure.Interval
 	rules.Jitter = p.cfg.Measure.Jitter
-	rules.IdleFor, rules.Plan.Warmup, rules.Plan.Limit = p.cfg.Measure.IdleFor, p.cfg.Measure.Warmup, p.cfg.Measure.Limit
+	rules.IdleFor = p.cfg.Measure.IdleFor
+	rules.Plan.Warmup = p.cfg.Measure.Warmup
+	rules.Plan.Limit = p.cfg.Measure.Limit
 	rules.StateDir = p.store.Dir
 	samples := p.driver.samples
 	var processes func(ids []string) map[string][]int

@@ -113,5 +113,7 @@ func (s *sampler) take(ids []string, reading map[string]gpu.Sample) {
 		}
 	}
 	close(s.running)
-	s.last, s.taken, s.running = last, taken, nil
+	s.last = last
+	s.taken = taken
+	s.running = nil
 }

@@ -53,13 +53,19 @@ func (s *store) saveInventory(inv gpu.Inventory) error {
 	if s.Dir == "" {
 		return nil
 	}
-	inv.Warnings, inv.Boot, inv.DriverLoad = nil, "", ""
+	inv.Warnings = nil
+	inv.Boot = ""
+	inv.DriverLoad = ""
 	inv.Hidden, inv.Complete = nil, false
 	inv.Devices = slices.Clone(inv.Devices)
 	for i := range inv.Devices {
 		d := &inv.Devices[i]
 		d.Place.Remembered = d.Place.Remembered || d.Signals.Unlisted
-		d.Signals, d.Unusable, d.Measured.Key, d.Measured.Times, d.Measured.Rates = gpu.Signals{}, "", "", nil, nil
+		d.Signals = gpu.Signals{}
+		d.Unusable = ""
+		d.Measured.Key = ""
+		d.Measured.Times = nil
+		d.Measured.Rates = nil
 	}
 	data, err := json.MarshalIndent(inv, "", "  ")
 	if err != nil {

@@ -45,8 +45,6 @@ func hashOfTopology(c *Cluster) uint64 {
 	return h
 }
 
-func hashOfGPU(i int) uint64 { return mix(uint64(i) + 1) }
-
 // hashOfOccupant returns the hash of an occupied part of a GPU.
 func hashOfOccupant(i int, o Occupant) uint64 {
 	h := mix(uint64(i)<<16 ^ uint64(o.Class)<<8 ^ uint64(o.Parts))

@@ -140,7 +140,9 @@ func (p *Placer) readControls(ctx context.Context, now time.Time) bool {
 		if !p.orders.stale && p.m.Controls != nil {
 			p.orders.since = now
 		}
-		p.orders.stale, p.failureLog.stale, p.changed = true, true, true
+		p.orders.stale = true
+		p.failureLog.stale = true
+		p.changed = true
 	}
 	if p.orders.since.IsZero() {
 		p.orders.since = now

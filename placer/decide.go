@@ -197,7 +197,10 @@ type meanwhile struct {
 func (m *meanwhile) begin() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.read, m.taken, m.missed, m.sent = 0, map[string]cluster.JobKey{}, false, map[cluster.JobKey]bool{}
+	m.read = 0
+	m.taken = map[string]cluster.JobKey{}
+	m.missed = false
+	m.sent = map[cluster.JobKey]bool{}
 }
 
 // addition is a registration that gives a job GPUs.

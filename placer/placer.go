@@ -383,7 +383,7 @@ func (p *Placer) runCycle(ctx context.Context) (heard news, debounced time.Time,
 	p.startWrites(ctx, p.m.Time)
 	p.vitals.CycleEnded(time.Now())
 	p.hooks.Meter.Cycles.WithLabelValues().Observe(time.Since(began).Seconds())
-	debounced = time.Now().Add(debounceFor(time.Since(began)))
+	debounced = time.Now().Add(min(max(10*time.Millisecond, 2*time.Since(began)), 200*time.Millisecond))
 	heard = p.applyAll()
 	if p.again {
 		heard = change
@@ -406,11 +406,6 @@ func (p *Placer) resyncDue(ctx context.Context) (due bool, err error) {
 		p.report(readingEvents, nil)
 	}
 	return true, nil
-}
-
-// debounceFor returns how long the loop ignores progress after a cycle of the given duration.
-func debounceFor(cycle time.Duration) time.Duration {
-	return min(max(10*time.Millisecond, 2*cycle), 200*time.Millisecond)
 }
 
 // leastSleep is the shortest pause between two decisions if nothing happens.

@@ -175,7 +175,10 @@ func (p *Placer) publish(now time.Time) {
 	took := s.took
 	made := changed || age >= sameFor
 	if made {
-		last, p.changed, p.pictured, p.picturedAt = query.Picture(p.m.Clone(), p.nomad, warnings), false, seen, now
+		last = query.Picture(p.m.Clone(), p.nomad, warnings)
+		p.changed = false
+		p.pictured = seen
+		p.picturedAt = now
 		took = time.Since(began)
 		if p.hooks.Published != nil {
 			p.hooks.Published(last, changed)

@@ -205,7 +205,9 @@ func (b *bench) triadLaunch(u *unit, ms float64) (launch func() error, work floa
 	if u.out.Bytes == 0 {
 		u.out = buf[0]
 	}
-	times, g, factor := triadLaunches(b.dev, ms), k.grid(b.dev), float32(2)
+	times := triadLaunches(b.dev, ms)
+	g := k.grid(b.dev)
+	factor := float32(2)
 	launch = func() error {
 		for range times {
 			if err := b.ctx.Launch(fn, g, &buf[0].Address, &buf[1].Address, &buf[2].Address, &n, &factor); err != nil {
@@ -250,7 +252,9 @@ func (b *bench) prepareGather(u *unit) error {
 	if err != nil {
 		return err
 	}
-	iters, mask, sd := k.iterations(b.dev, unitMs), size-4, uint32(seed)
+	iters := k.iterations(b.dev, unitMs)
+	mask := size - 4
+	sd := uint32(seed)
 	u.work = float64(iters) * k.workPerIteration(b.dev)
 	u.launch = func() error { return b.ctx.Launch(fn, g, &u.out.Address, &data.Address, &mask, &iters, &sd) }
 	return nil

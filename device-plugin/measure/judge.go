@@ -19,7 +19,9 @@ func (s *session) finish(r *childReady, ws []Repetition, rs []reading) {
 		return
 	}
 	sum := summarize(times)
-	a.Ms, a.Sigma, a.CI = sum.Median, sum.Sigma, math.Min(1, sum.CI)
+	a.Ms = sum.Median
+	a.Sigma = sum.Sigma
+	a.CI = math.Min(1, sum.CI)
 	a.Converged = len(times) >= s.plan.MinWindows && a.CI <= s.plan.CI
 	if !a.Converged {
 		s.warn("class %s: the 95 %% confidence interval of the median is at least ±%.2f %%, from %d windows", r.Class, 100*a.CI, len(times))

@@ -224,7 +224,9 @@ func (k kernel) workPerIteration(d cuda.Device) float64 {
 func (k kernel) usualRate(d cuda.Device) float64 {
 	peak := k.peak(d, float64(d.ClockMHz))
 	if peak == 0 {
-		d.Integrated, d.MemClockMHz, d.BusBits = false, 4266, 256
+		d.Integrated = false
+		d.MemClockMHz = 4266
+		d.BusBits = 256
 		peak = k.peak(d, float64(d.ClockMHz))
 	}
 	return peak * k.expected

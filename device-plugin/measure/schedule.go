@@ -236,7 +236,10 @@ func (r *record) accept(res Result, id identity) {
 	// The session after an alarm raises no alarm. Otherwise a GPU whose times scatter would be
 	// measured all the time.
 	r.Alarm = !r.Alarm && r.Identity == id && r.Key == m.Key && far(r.Times, m.Times)
-	r.Identity, r.Key, r.Times, r.Failures = id, m.Key, m.Times, 0
+	r.Identity = id
+	r.Key = m.Key
+	r.Times = m.Times
+	r.Failures = 0
 	r.Measured = res.Started
 	r.Rates = res.rates()
 	r.Provisional = res.Provisional()

@@ -128,7 +128,10 @@ func (s *Scheduler) Observe(inv *gpu.Inventory, unhealthy map[string]bool) {
 		r := s.records[d.ID]
 		d.Signals.Wrong = r.Corrupt
 		if m, ok := r.measurement(d.ID, identityOf(*d, inv.DriverVersion)); ok {
-			d.Measured.Key, d.Measured.Times, d.Measured.Rates, d.Signals.Slow = m.Key, m.Times, r.Rates, r.Slow
+			d.Measured.Key = m.Key
+			d.Measured.Times = m.Times
+			d.Measured.Rates = r.Rates
+			d.Signals.Slow = r.Slow
 		}
 	}
 }
@@ -148,7 +151,10 @@ func (s *Scheduler) Reserve(ids []string, parts map[string]bool) (ticket string,
 	for _, id := range ids {
 		if !strings.HasPrefix(id, "MIG-") { // MIG instances are not measured
 			r := s.records[id]
-			r.Ticket, r.Reserved, r.Shown, r.Asks = ticket, time.Now().UTC().Truncate(time.Second), false, false
+			r.Ticket = ticket
+			r.Reserved = time.Now().UTC().Truncate(time.Second)
+			r.Shown = false
+			r.Asks = false
 			if parts[id] {
 				r.Ticket = ""
 			}

@@ -252,7 +252,9 @@ func (s *session) key() string {
 	}
 	sum := sha256.Sum256([]byte(work.String()))
 	kernel, _, _ := strings.Cut(s.work[pal.ClassA], "*")
-	power, ecc, driver := "?W", "ecc?", "r?"
+	power := "?W"
+	ecc := "ecc?"
+	driver := "r?"
 	if s.result.PowerW > 0 {
 		power = fmt.Sprintf("%dW", s.result.PowerW)
 	}

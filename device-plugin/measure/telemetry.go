@@ -146,7 +146,10 @@ const limitShare = 0.2
 // limitedBy returns the limit that held the clocks down during the readings. A reading shows a
 // limit in its clocks event reasons, or in the time that the driver has counted.
 func limitedBy(rs []reading) Limit {
-	known, power, thermal, other := 0, 0, 0, 0
+	known := 0
+	power := 0
+	thermal := 0
+	other := 0
 	for _, r := range rs {
 		if r.throttle == "" && r.powerPart == nil && r.thermoPart == nil {
 			continue

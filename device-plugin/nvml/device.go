@@ -52,7 +52,9 @@ func (b *Backend) readGPU(index int) found {
 		f.warnings = append(f.warnings, fmt.Sprintf("%s: %s: permission is missing, which is not a fault of the GPU; %s", what, failuresText(r.denied), gpu.RemedyDenied))
 	}
 	f.signals = d.Signals
-	f.signals.Lost, f.signals.ResetRequired, f.signals.Failed = r.lost, r.reset, r.failed
+	f.signals.Lost = r.lost
+	f.signals.ResetRequired = r.reset
+	f.signals.Failed = r.failed
 	f.fatal = r.fatal
 	if r.lost || r.reset {
 		f.warnings = append(f.warnings, fmt.Sprintf("%s: %s", what, r.fatal))

@@ -139,7 +139,9 @@ func (b *Backend) connect() error {
 	driver, _ := value(&reader{sym: b.symbols}, "nvmlSystemGetDriverVersion", b.lib.SystemGetDriverVersion)
 	b.overruns = overruns(driver)
 	b.mu.Lock()
-	b.gpm, b.handles, b.physical = map[string]*gpmState{}, map[string]handle{}, map[string]nvml.Device{}
+	b.gpm = map[string]*gpmState{}
+	b.handles = map[string]handle{}
+	b.physical = map[string]nvml.Device{}
 	b.mu.Unlock()
 	return nil
 }
@@ -260,10 +262,8 @@ func (b *Backend) driverLoad() string {
 	if err != nil {
 		return ""
 	}
-	return inode(st)
+	return strconv.FormatUint(st.Sys().(*syscall.Stat_t).Ino, 10)
 }
-
-func inode(st os.FileInfo) string { return strconv.FormatUint(st.Sys().(*syscall.Stat_t).Ino, 10) }
 
 // bootID identifies the machine's boot; "" if unknown.
 func (b *Backend) bootID() string {

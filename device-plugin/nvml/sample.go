@@ -223,5 +223,7 @@ func corrected(r *reader, dev nvml.Device, s *gpu.Sample) {
 			return dev.GetMemoryErrorCounter(nvml.MEMORY_ERROR_TYPE_CORRECTED, nvml.VOLATILE_ECC, where)
 		})
 	}
-	s.ECC.L1, s.ECC.L2, s.ECC.Memory = at(nvml.MEMORY_LOCATION_L1_CACHE), at(nvml.MEMORY_LOCATION_L2_CACHE), at(nvml.MEMORY_LOCATION_DEVICE_MEMORY)
+	s.ECC.L1 = at(nvml.MEMORY_LOCATION_L1_CACHE)
+	s.ECC.L2 = at(nvml.MEMORY_LOCATION_L2_CACHE)
+	s.ECC.Memory = at(nvml.MEMORY_LOCATION_DEVICE_MEMORY)
 }

@@ -14,7 +14,9 @@ func (q *Queue) Clone() *Queue {
 	o.opt, o.foresight.opt = &opt, &opt
 	o.tenancy = q.tenancy.clone(&opt)
 	copies := make([]entry, len(q.all))
-	o.entries, o.all, o.line = make(map[string]*entry, len(q.all)), make([]*entry, len(q.all)), make([]*entry, 0, len(q.line))
+	o.entries = make(map[string]*entry, len(q.all))
+	o.all = make([]*entry, len(q.all))
+	o.line = make([]*entry, 0, len(q.line))
 	for i, e := range q.all {
 		c := &copies[i]
 		*c = *e

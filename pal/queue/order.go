@@ -136,13 +136,10 @@ func (fs *foresight) levelInOrder(e *entry, now time.Duration) int {
 		if fs.opt.Order == Adaptive && !fs.mayStop(e) && left > fs.opt.DefaultRuntime {
 			rank /= cmp.Or(fs.opt.Credit, 1) // instead of multiplying the ranks of all possible victims by Credit
 		}
-		return powerOf4(rank / fs.finest())
+		return powerOf4(rank / (finest * fs.opt.DefaultRuntime.Seconds()))
 	}
 	return 0
 }
-
-// finest returns the rank at which the first level ends (see the constant finest).
-func (fs *foresight) finest() float64 { return finest * fs.opt.DefaultRuntime.Seconds() }
 
 // powerOf4 returns the level of x on a scale of powers of 4: 0 below 1, 1 from 1 to below 4, 2 from
 // 4 to below 16, and so on.

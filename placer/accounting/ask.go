@@ -182,8 +182,13 @@ func (db *DB) runs(ctx context.Context, statement string, args ...any) ([]palapi
 		err := rows.Scan(&r.Namespace, &r.Job, &submitted, &r.User, &r.Class, &r.Model, &r.GPUs, &r.MemberGPUs, &r.Preemptible, &r.State, &r.Reason, &started, &whole, &ended, &waited,
 			&r.Predicted, &r.Packed, &r.Any, &r.Slowest, &r.Family, &took, &r.Seen, &idle,
 			&r.Stops.Stops, &r.LostGPUSeconds, &r.SavedSeconds)
-		r.Submitted, r.Started, r.Whole, r.Ended = loaded(submitted), loaded(started), loaded(whole), loaded(ended)
-		r.Waited, r.Took, r.Idle = span(waited), span(took), span(idle)
+		r.Submitted = loaded(submitted)
+		r.Started = loaded(started)
+		r.Whole = loaded(whole)
+		r.Ended = loaded(ended)
+		r.Waited = span(waited)
+		r.Took = span(took)
+		r.Idle = span(idle)
 		out = append(out, r)
 		return err
 	})
@@ -241,7 +246,10 @@ func (db *DB) allocs(ctx context.Context, f Filter) (out []Alloc, err error) {
 		var submitted, began, vain int64
 		var gpus string
 		err := rows.Scan(&a.ID, &a.Namespace, &a.Job, &submitted, &a.User, &a.Class, &a.Node, &a.Model, &gpus, &a.Held, &began, &a.Status, &vain, &a.Predicted, &a.Packed)
-		a.Submitted, a.From, a.Vain, a.GPUs = loaded(submitted), loaded(began), loaded(vain), strings.Split(gpus, ",")
+		a.Submitted = loaded(submitted)
+		a.From = loaded(began)
+		a.Vain = loaded(vain)
+		a.GPUs = strings.Split(gpus, ",")
 		out = append(out, a)
 		return err
 	})

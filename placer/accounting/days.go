@@ -78,7 +78,9 @@ func (s sums) hours(i sum) float64 { return float64(s[i]) / float64(time.Hour.Mi
 // sumsOf returns the amounts that an ended run adds to the sums of its day.
 func sumsOf(r palapi.Run) (s sums) {
 	s[runsEnded], s[waitedTime] = 1, time.Duration(r.Waited).Milliseconds()
-	s[stops], s[stopsLost], s[stopsWon] = int64(r.Stops.Stops), int64(r.LostGPUSeconds*1e3), int64(r.SavedSeconds*1e3)
+	s[stops] = int64(r.Stops.Stops)
+	s[stopsLost] = int64(r.LostGPUSeconds * 1e3)
+	s[stopsWon] = int64(r.SavedSeconds * 1e3)
 	switch r.State {
 	case palapi.RunComplete:
 		s[runsComplete] = 1

@@ -253,7 +253,9 @@ func createIndex(job *api.Job) uint64 {
 
 // setEnd records how the run ended.
 func setEnd(now *palapi.Run, m *picture, st gang.Observed, o *palapi.Outcome) {
-	now.State, now.Reason, now.Ended = palapi.RunState(o.Status), o.Reason.String(), ms(o.At)
+	now.State = palapi.RunState(o.Status)
+	now.Reason = o.Reason.String()
+	now.Ended = ms(o.At)
 	if o.Status == palapi.AtRest {
 		now.State = palapi.RunStopped
 	}

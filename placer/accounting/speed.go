@@ -84,6 +84,8 @@ func speedOf(jobs [][2]logs) (s palapi.Speed) {
 	}
 	mean, half := ratios/weights, 2*math.Sqrt(squares/freedom/weights)
 	share := func(log float64) *float64 { v := math.Exp(log) - 1; return &v }
-	s.Slower, s.Low, s.High = share(mean), share(mean-half), share(mean+half)
+	s.Slower = share(mean)
+	s.Low = share(mean - half)
+	s.High = share(mean + half)
 	return s
 }

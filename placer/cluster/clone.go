@@ -11,10 +11,21 @@ import (
 // safe because these objects are replaced and never changed. The copy must not get events.
 func (s *State) Clone() *State {
 	o := *s
-	o.Nodes, o.Allocs, o.Jobs, o.Unread = maps.Clone(s.Nodes), maps.Clone(s.Allocs), maps.Clone(s.Jobs), maps.Clone(s.Unread)
-	o.ByJob, s.mine, o.mine = maps.Clone(s.ByJob), nil, nil
-	o.bad, o.orphans, o.staleVersions, o.away = maps.Clone(s.bad), maps.Clone(s.orphans), maps.Clone(s.staleVersions), maps.Clone(s.away)
-	o.back, o.kills, o.assumed, o.earlier = maps.Clone(s.back), maps.Clone(s.kills), maps.Clone(s.assumed), maps.Clone(s.earlier)
+	o.Nodes = maps.Clone(s.Nodes)
+	o.Allocs = maps.Clone(s.Allocs)
+	o.Jobs = maps.Clone(s.Jobs)
+	o.Unread = maps.Clone(s.Unread)
+	o.ByJob = maps.Clone(s.ByJob)
+	s.mine = nil
+	o.mine = nil
+	o.bad = maps.Clone(s.bad)
+	o.orphans = maps.Clone(s.orphans)
+	o.staleVersions = maps.Clone(s.staleVersions)
+	o.away = maps.Clone(s.away)
+	o.back = maps.Clone(s.back)
+	o.kills = maps.Clone(s.kills)
+	o.assumed = maps.Clone(s.assumed)
+	o.earlier = maps.Clone(s.earlier)
 	o.stops = maps.Clone(s.stops)
 	o.purged = make(map[string]*purged, len(s.purged))
 	for id, p := range s.purged {
@@ -26,7 +37,10 @@ func (s *State) Clone() *State {
 		c := *e
 		o.ending[k] = &c
 	}
-	o.trimmed, o.own, o.odd, o.plain = maps.Clone(s.trimmed), maps.Clone(s.own), maps.Clone(s.odd), nil
+	o.trimmed = maps.Clone(s.trimmed)
+	o.own = maps.Clone(s.own)
+	o.odd = maps.Clone(s.odd)
+	o.plain = nil
 	o.owners = s.owners.clone()
 	o.jobs, o.before = nil, s.before+len(s.jobs)
 	return &o

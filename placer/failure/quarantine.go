@@ -77,7 +77,10 @@ func Struck(q palapi.Quarantine, s Strike, now time.Time) palapi.Quarantine {
 		q.Strikes = max(0, q.Strikes-int(now.Sub(q.Last)/Most))
 	}
 	q.Strikes++
-	q.Last, q.Reason, q.ByJobs, q.Operator = now.UTC(), s.Reason, s.ByJobs, false
+	q.Last = now.UTC()
+	q.Reason = s.Reason
+	q.ByJobs = s.ByJobs
+	q.Operator = false
 	q.Until = now.Add(min(Base<<min(q.Strikes-1, 10), Most)).UTC()
 	return q
 }

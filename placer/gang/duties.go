@@ -349,7 +349,9 @@ func (g *memory) recordReady(w World) ([]Effect, bool) {
 		r.Restarted = at
 	}
 	r.Ready, r.JobModifyIndex = w.Now(), *g.Job.JobModifyIndex
-	g.Tries, g.trouble, g.Unsaved = 0, nil, false
+	g.Tries = 0
+	g.trouble = nil
+	g.Unsaved = false
 	return []Effect{SaveRecord{*r}}, true
 }
 

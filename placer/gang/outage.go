@@ -43,7 +43,9 @@ func (o Outage) after(f *palapi.Failure, now time.Time) Outage {
 		o.Since = now
 	}
 	o.Failures++
-	o.Last, o.Cause, o.Why = now, failure.SharedCause(f), f.Reason
+	o.Last = now
+	o.Cause = failure.SharedCause(f)
+	o.Why = f.Reason
 	return o
 }
 

@@ -207,7 +207,12 @@ func (g *memory) startOver(at time.Time) {
 	}
 	r := *g.Record
 	r.Submitted = at
-	r.Attained, r.Done, r.Waited, r.Stopped, r.StoppedWhy, r.StoppedFor = 0, 0, 0, time.Time{}, reason.Reason{}, ""
+	r.Attained = 0
+	r.Done = 0
+	r.Waited = 0
+	r.Stopped = time.Time{}
+	r.StoppedWhy = reason.Reason{}
+	r.StoppedFor = ""
 	r.GivenUp = reason.Reason{}
 	r.forgetFailures()
 	g.Record, g.edited = &r, g.edited || g.Queued

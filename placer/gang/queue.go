@@ -40,7 +40,9 @@ func (g *known) QueueJob(restart time.Duration) queue.Job {
 	returns := false
 	r := g.ran()
 	if r != nil && r.Attained > 0 {
-		attained, done, waited = r.Attained, r.Done, r.Waited
+		attained = r.Attained
+		done = r.Done
+		waited = r.Waited
 		returns = r.StoppedWhy.Kind == reason.MembersStopped
 	}
 	return queue.Job{
@@ -106,12 +108,16 @@ func (g *known) NewRecord(now time.Time, d pal.Decision, note Note) Record {
 		Mode: g.Request.Mode, Decision: d, Note: note,
 	}
 	if g.Record != nil && len(g.Pins.Groups) > 0 {
-		r.UserFailures, r.Doubt, r.Outage = g.Record.UserFailures, g.Record.Doubt, g.Record.Outage
+		r.UserFailures = g.Record.UserFailures
+		r.Doubt = g.Record.Doubt
+		r.Outage = g.Record.Outage
 	}
 	r.Waited = max(0, now.Sub(g.WaitsSince()))
 	had := g.ran()
 	if had != nil && had.Attained > 0 {
-		r.Attained, r.Done, r.Waited = had.Attained, had.Done, r.Waited+had.Waited
+		r.Attained = had.Attained
+		r.Done = had.Done
+		r.Waited = r.Waited + had.Waited
 	}
 	return r
 }
@@ -179,7 +185,9 @@ func (g *memory) restored(ends bool, w World) []Effect {
 	if len(at.Members) == 0 {
 		return nil
 	}
-	g.Queued, g.Placed, g.edited = true, true, true
+	g.Queued = true
+	g.Placed = true
+	g.edited = true
 	return []Effect{QueueRestored{Job: j, Placement: at, Since: g.startedAt(w.Now()), Ends: ends}}
 }
 
@@ -197,7 +205,9 @@ func (g *known) asItRuns(w World) (queue.Job, pal.Placement) {
 	}
 	r := g.Record
 	if r != nil && r.Attained > 0 {
-		j.Attained, j.Done, j.Waited = r.Attained, r.Done, r.Waited
+		j.Attained = r.Attained
+		j.Done = r.Done
+		j.Waited = r.Waited
 	}
 	return j, at
 }

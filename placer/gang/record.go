@@ -72,7 +72,11 @@ type Record struct {
 }
 
 // forgetFailures makes the record that of a gang that has never failed.
-func (r *Record) forgetFailures() { r.UserFailures, r.Doubt, r.Outage = 0, Doubt{}, Outage{} }
+func (r *Record) forgetFailures() {
+	r.UserFailures = 0
+	r.Doubt = Doubt{}
+	r.Outage = Outage{}
+}
 
 // Note is additional information in a record.
 type Note string
@@ -93,7 +97,9 @@ func (r *Record) stop(now time.Time, why reason.Reason, ran time.Duration, slowe
 	if c != nil && c.Cost > 0 {
 		cost *= c.Cost
 	}
-	r.Attained, r.Done, r.Stopped = r.Attained+ran, r.Done+time.Duration(float64(ran)/cost), now
+	r.Attained = r.Attained + ran
+	r.Done = r.Done + time.Duration(float64(ran)/cost)
+	r.Stopped = now
 	r.StoppedWhy, r.StoppedFor = why, ""
 }
 
@@ -108,9 +114,16 @@ func (r *Record) startsAgain(job *api.Job) {
 	case r.Attained == 0 && r.Ready.IsZero():
 		r.Waited = max(0, at.Sub(r.Submitted))
 	}
-	r.Decided, r.Ready, r.Restarted, r.Stopped = time.Time{}, time.Time{}, time.Time{}, time.Time{}
-	r.Decision, r.Predicted, r.MembersOmitted = pal.Decision{}, nil, 0
-	r.StoppedWhy, r.StoppedFor, r.Note = reason.Reason{}, "", ""
+	r.Decided = time.Time{}
+	r.Ready = time.Time{}
+	r.Restarted = time.Time{}
+	r.Stopped = time.Time{}
+	r.Decision = pal.Decision{}
+	r.Predicted = nil
+	r.MembersOmitted = 0
+	r.StoppedWhy = reason.Reason{}
+	r.StoppedFor = ""
+	r.Note = ""
 }
 
 // chose reports whether the pins name the same GPUs as the record's decision. chose also returns
@@ -133,7 +146,9 @@ func (r *Record) Got(is *pal.Choice) {
 	switch {
 	case was != nil && among(is, was) && len(was.GPUIDs()) <= max(r.Decision.Demand, len(is.GPUIDs())):
 	case predicted == nil || r.MembersOmitted > 0 || among(is, predicted):
-		r.Decision.Chosen, r.Predicted, r.MembersOmitted = is, nil, 0
+		r.Decision.Chosen = is
+		r.Predicted = nil
+		r.MembersOmitted = 0
 	default:
 		r.Decision.Chosen, r.Predicted = is, predicted
 	}
@@ -146,8 +161,13 @@ func (r *Record) Resized(is *pal.Choice) {
 	d := &r.Decision
 	n := len(is.GPUIDs())
 	if n != d.Demand {
-		d.Chosen, d.Demand, d.Candidates, r.Predicted = is, n, pal.Candidates{}, nil
-		d.Walk, d.WalkOmitted, d.Packed = nil, 0, nil
+		d.Chosen = is
+		d.Demand = n
+		d.Candidates = pal.Candidates{}
+		r.Predicted = nil
+		d.Walk = nil
+		d.WalkOmitted = 0
+		d.Packed = nil
 	}
 }
 

@@ -267,7 +267,9 @@ func (g *Lifecycle) resized(w World) []Effect {
 	if g.Record != nil { // the gang's earlier run time counts
 		had := *g.Record
 		g.addRunTime(&had, reason.Reason{}, g.Live, w)
-		r.Attained, r.Done, r.Waited = had.Attained, had.Done, had.Waited
+		r.Attained = had.Attained
+		r.Done = had.Done
+		r.Waited = had.Waited
 	}
 	g.Record = &r
 	return []Effect{Own{room.Pins.GPUs()}, Keep{room.Placement}, SaveRecord{*g.Record}}

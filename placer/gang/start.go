@@ -41,7 +41,9 @@ func (g *Lifecycle) started(o Observed, s Start, w World) []Effect {
 	g.verifyLater(o.Job)
 	g.lineage = g.lineage.rewrote(g.Job, o.Job)
 	g.Observed, g.Since = o, w.Now()
-	g.Placed, g.stop, g.Target = g.Queued, nil, nil
+	g.Placed = g.Queued
+	g.stop = nil
+	g.Target = nil
 	if s.Pins.Mode != rewrite.ModeGPU {
 		g.Reserved = w.GPUIDs(s.Placement.GPUs())
 	}
@@ -100,7 +102,10 @@ func (g *memory) cameAbout(o Observation, b Book) (out []Effect, ours bool) {
 	}
 	s := all[i]
 	g.record(s, *o.Job.JobModifyIndex)
-	g.Tries, g.RetryAt, g.trouble, g.stumbled = 0, time.Time{}, nil, ""
+	g.Tries = 0
+	g.RetryAt = time.Time{}
+	g.trouble = nil
+	g.stumbled = ""
 	return []Effect{Own{s.Pins.GPUs()}, Placed{s.Record}, g.log(Info, "the gang was placed, although Nomad did not confirm the start")}, true
 }
 
@@ -146,7 +151,9 @@ func (g *memory) retryRefused(r *DryRunRefusal, w World) {
 		return
 	}
 	g.Request, g.Refused = w.Request(g.Observed)
-	g.edited, g.Tries, g.RetryAt = g.Queued, 1, w.Now().Add(time.Second)
+	g.edited = g.Queued
+	g.Tries = 1
+	g.RetryAt = w.Now().Add(time.Second)
 }
 
 // Never is the reason why no node can take a gang, according to Nomad.
@@ -172,6 +179,8 @@ func (g *memory) couldNever(w World) bool {
 	case n.index == *g.Job.JobModifyIndex && n.nodes == w.NodeChanges() && w.Now().Before(n.until):
 		return true
 	}
-	g.Never, g.RetryAt, g.trouble = nil, time.Time{}, nil
+	g.Never = nil
+	g.RetryAt = time.Time{}
+	g.trouble = nil
 	return false
 }

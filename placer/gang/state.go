@@ -77,8 +77,12 @@ func Observe(s *cluster.State, job *api.Job) Observed {
 	st := Observed{Key: cluster.KeyOf(job), Job: job}
 	pins, pinned := rewrite.Pinned(job)
 	st.Pins = pins
-	names, wanted, live := map[string][]string{}, gpusPerMember(job), false // names are the names of allocations, by group
-	gated, past, placed := rewrite.Gated(job), false, false
+	names := map[string][]string{}
+	wanted := gpusPerMember(job)
+	live := false // names are the names of allocations, by group
+	gated := rewrite.Gated(job)
+	past := false
+	placed := false
 	open, as := rewrite.OpenGroups(job), s.AllocsOf(st.Key)
 	for _, a := range as {
 		if a.LeftBehind(job) || gated && slices.Contains(open, a.Group) {

@@ -56,7 +56,11 @@ func (g *Lifecycle) observe(e Event, w World) []Effect {
 	changed := g.Job == nil || *g.Job.JobModifyIndex != *o.Job.JobModifyIndex
 	var out []Effect
 	if changed {
-		g.Tries, g.RetryAt, g.trouble, g.stumbled, g.lineage = 0, time.Time{}, nil, "", lineage{}
+		g.Tries = 0
+		g.RetryAt = time.Time{}
+		g.trouble = nil
+		g.stumbled = ""
+		g.lineage = lineage{}
 		g.Target, g.asks = nil, false // the target was computed for the earlier version
 		es, ours := g.cameAbout(o, w)
 		out = append(out, es...)
@@ -291,7 +295,9 @@ func RegisteredJob(job, was *api.Job, index uint64, now time.Time) *api.Job {
 	if *was.JobModifyIndex == 0 { // Nomad did not have it before
 		version, out.CreateIndex = 0, &index
 	}
-	out.JobModifyIndex, out.ModifyIndex, out.Version = &index, &index, &version
+	out.JobModifyIndex = &index
+	out.ModifyIndex = &index
+	out.Version = &version
 	out.SubmitTime, out.Status = &at, &pending
 	return &out
 }

@@ -15,8 +15,13 @@ import (
 func (v *Ledger) Clone(of *cluster.State) *Ledger {
 	o := *v
 	o.State, o.Cluster = of, v.Cluster.Clone()
-	o.Nodes, o.Devices, o.owner, o.free = slices.Clone(v.Nodes), slices.Clone(v.Devices), slices.Clone(v.owner), slices.Clone(v.free)
-	o.holds, o.wants, o.rivals = maps.Clone(v.holds), maps.Clone(v.wants), maps.Clone(v.rivals)
+	o.Nodes = slices.Clone(v.Nodes)
+	o.Devices = slices.Clone(v.Devices)
+	o.owner = slices.Clone(v.owner)
+	o.free = slices.Clone(v.free)
+	o.holds = maps.Clone(v.holds)
+	o.wants = maps.Clone(v.wants)
+	o.rivals = maps.Clone(v.rivals)
 	o.moved, o.shifted = slices.Clone(v.moved), slices.Clone(v.shifted)
 	o.givenBins = maps.Clone(v.givenBins)
 	return &o

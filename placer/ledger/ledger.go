@@ -176,7 +176,9 @@ func (v *Ledger) deviceGroup(n *api.Node, d *api.NodeDeviceResource) pal.DeviceG
 		if p != nil {
 			for i, class := range pal.AppClasses() {
 				if e, ok := p.Lookup(attr.GPUOf(in.ID), class); ok && finite(e.Score) && finite(e.Value) {
-					u.Scores[i], u.Binned[i], u.Classes[i] = e.Score, e.Value, uint8(e.Class)
+					u.Scores[i] = e.Score
+					u.Binned[i] = e.Value
+					u.Classes[i] = uint8(e.Class)
 				}
 			}
 		}

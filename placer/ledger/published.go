@@ -50,7 +50,9 @@ func (v *Ledger) published(d *api.NodeDeviceResource) published {
 func (p published) rate(u *pal.GPU) {
 	for k, r := range p.given[attr.GPUOf(u.ID)] {
 		if u.Classes[k] == 0 {
-			u.Scores[k], u.Binned[k], u.Classes[k] = r.score, r.value, uint8(r.class)
+			u.Scores[k] = r.score
+			u.Binned[k] = r.value
+			u.Classes[k] = uint8(r.class)
 		}
 	}
 	u.Degraded = p.degraded[u.ID]

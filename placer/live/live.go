@@ -137,7 +137,9 @@ func (r *Reader) node(ctx context.Context, c *api.Client, id string) *heard {
 	if ctx.Err() != nil { // the caller gave up; the node is not at fault
 		return &heard{err: ctx.Err()}
 	}
-	h.at, h.use, h.err = time.Now(), nil, err
+	h.at = time.Now()
+	h.use = nil
+	h.err = err
 	if err == nil {
 		h.use = Of(stats)
 	}

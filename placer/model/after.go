@@ -171,7 +171,9 @@ func (f *dependencyCache) Hear(e cluster.Event) bool {
 	if !ok || job == nil || e.Progress() && !cluster.Dead(job) {
 		return false
 	}
-	of.Due, of.Heard, of.Purged = time.Time{}, e.Index, e.Purged()
+	of.Due = time.Time{}
+	of.Heard = e.Index
+	of.Purged = e.Purged()
 	if !of.Purged && job.ModifyIndex != nil {
 		of.Heard = *job.ModifyIndex
 	}

@@ -75,7 +75,11 @@ func New(cfg Config, now time.Time) (*Model, error) {
 
 // Reset forgets everything derived from Nomad's state.
 func (m *Model) Reset() (err error) {
-	m.Jobs, m.order, m.View, m.working, m.Outages = map[cluster.JobKey]*Tracked{}, nil, nil, cluster.JobKey{}, nil
+	m.Jobs = map[cluster.JobKey]*Tracked{}
+	m.order = nil
+	m.View = nil
+	m.working = cluster.JobKey{}
+	m.Outages = nil
 	m.Queue, err = queue.New(m.Cfg.QueueOptions())
 	return err
 }
@@ -400,7 +404,9 @@ func (m *Model) statusOf(t *Tracked, w *Wait) palapi.JobStatus {
 		w.Tell(&j)
 		j.Reason = t.WhyWaits(m, w, j.Reason)
 	}
-	j.GPUs, j.Class, j.Submitted = t.Request.Gang.GPUs(), string(t.Request.Gang.Class), t.Submitted()
+	j.GPUs = t.Request.Gang.GPUs()
+	j.Class = string(t.Request.Gang.Class)
+	j.Submitted = t.Submitted()
 	s := t.Request.Gang.Share
 	if s < 1 {
 		j.Share = s

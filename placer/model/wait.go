@@ -146,7 +146,9 @@ func (m *Model) WaitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*Wait {
 		}
 		t = m.ByID(w.Job)
 		if t != nil && w.Reason == reason.Next && !t.Trouble().IsZero() {
-			shown.why, shown.From, shown.To = t.Trouble(), 0, 0 // a start of the job has failed
+			shown.why = t.Trouble()
+			shown.From = 0
+			shown.To = 0 // a start of the job has failed
 		}
 		if w.Reason == reason.Locality { // the job does not take the GPUs that are free now
 			now := gang.QueueTime(m.Time)

@@ -119,7 +119,9 @@ func (v *View) Request(job *api.Job) (Request, error) {
 		if set.Members > 0 { // a group without members must not restrict the other groups
 			e := v.eligible(author, a)
 			r.Gang.Share = max(r.Gang.Share, v.Cluster.LargestShare(e.could))
-			set.Eligible, set.Prefer, set.Spreads = e.may, e.prefer, v.spreads(author, a, e)
+			set.Eligible = e.may
+			set.Prefer = e.prefer
+			set.Spreads = v.spreads(author, a, e)
 			asks = append(asks, e)
 		}
 		r.Gang.MemberSets = append(r.Gang.MemberSets, set)

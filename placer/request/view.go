@@ -84,7 +84,9 @@ func (v *View) Clone(of *cluster.State, runs func(*api.Job, int) queue.PastRuns)
 	o := *v
 	o.opts.Runs = runs
 	o.Ledger = v.Ledger.Clone(of)
-	o.eligibility, o.lasting, o.avoiding = maps.Clone(v.eligibility), maps.Clone(v.lasting), maps.Clone(v.avoiding)
+	o.eligibility = maps.Clone(v.eligibility)
+	o.lasting = maps.Clone(v.lasting)
+	o.avoiding = maps.Clone(v.avoiding)
 	for key, e := range o.eligibility {
 		e.values = maps.Clone(e.values)
 		o.eligibility[key] = e

@@ -97,11 +97,7 @@ func (m mix) draw(r *rand.Rand) float64 {
 	if r.Float64() < m.longPct {
 		span = m.longS
 	}
-	return logUniform(r, span[0], span[1])
-}
-
-func logUniform(r *rand.Rand, low, high float64) float64 {
-	return low * math.Pow(high/low, r.Float64())
+	return span[0] * math.Pow(span[1]/span[0], r.Float64())
 }
 
 // HeavyTail generates jobs like those of a large shared cluster (Philly, Helios). Sizes are powers
@@ -117,7 +113,7 @@ func HeavyTail(seed uint64, jobs, clusterGPUs int, load float64) Trace {
 		name := r.IntN(25)
 		// Each name has its own median; the runs of a name vary by a factor of e (one standard
 		// deviation).
-		median := 300 * math.Exp(1.5*stable(uint64(tenant*1000+name)))
+		median := 300 * math.Exp(1.5*rand.New(rand.NewPCG(uint64(tenant*1000+name), 0x57ab)).NormFloat64())
 		j := Job{
 			ID: fmt.Sprint(i), Name: fmt.Sprintf("job-%d-%d", tenant, name), Tenant: fmt.Sprintf("team-%d", tenant),
 			Class: classes[(tenant+name)%len(classes)], GPUs: min(gangSize(r), clusterGPUs),
@@ -148,9 +144,4 @@ func gangSize(r *rand.Rand) int {
 		}
 	}
 	return 128
-}
-
-// stable is a standard normal number that depends only on the key.
-func stable(key uint64) float64 {
-	return rand.New(rand.NewPCG(key, 0x57ab)).NormFloat64()
 }

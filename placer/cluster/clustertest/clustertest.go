@@ -37,7 +37,10 @@ func SmallJob(id string, index uint64, gpus bool) *api.Job {
 	if gpus {
 		task.Resources = &api.Resources{Devices: []*api.RequestedDevice{{Name: "nvidia/gpu"}}}
 	}
-	kind, group, one, submitted := "batch", "g", 1, int64(index)
+	kind := "batch"
+	group := "g"
+	one := 1
+	submitted := int64(index)
 	return &api.Job{
 		ID: &id, Name: &id, Namespace: new("default"), Type: &kind, Priority: &one, Version: new(uint64), SubmitTime: &submitted,
 		CreateIndex: &index, ModifyIndex: &index, JobModifyIndex: &index, TaskGroups: []*api.TaskGroup{{Name: &group, Count: &one, Tasks: []*api.Task{task}}},

@@ -158,7 +158,9 @@ func (v shellJob) parse(namespace string) (*api.Job, error) {
 	if err != nil {
 		return nil, unplaced{err}
 	}
-	job.ID, job.Name, job.Namespace = &v.job, &v.job, &namespace
+	job.ID = &v.job
+	job.Name = &v.job
+	job.Namespace = &namespace
 	task := job.TaskGroups[0].Tasks[0]
 	task.Driver = v.driver
 	if v.image != "" {
