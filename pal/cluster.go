@@ -334,7 +334,7 @@ func (c *Cluster) refresh(i int) {
 	for t := TierNode; t <= TierDatacenter; t++ {
 		c.levels[t].free[at[t]] += int32(int16(d))
 	}
-	c.stateHash ^= hashOfGPU(i)
+	c.stateHash ^= mix(uint64(i) + 1)
 }
 
 // addUpTo adds d to the counts of the bin `rank` and all higher bins.
