@@ -231,7 +231,6 @@ func TestConfigErrors(t *testing.T) {
 		{"window forever", "window \"w\" {\n  cron = \"0 2 * * 0\"\n}", `The argument "duration" is required`},
 		{"window of no time", "window \"w\" {\n  duration = \"1h\"\n}", `window "w": either start or cron is needed, not both`},
 		{"window twice", strings.Repeat("window \"w\" {\n  cron = \"0 2 * * 0\"\n  duration = \"1h\"\n  for = [\"ml/train*\"]\n}\n", 2), `window "w" is defined twice`},
-		{"window that is never over", "window \"w\" {\n  cron = \"0 2 * * 0\"\n  duration = \"400h\"\n}", `window "w": duration 400h0m0s must be shorter than the time between two starts (168h0m0s)`},
 		{"tenant twice", "tenant \"x\" {}\ntenant \"x\" {}", `tenant "x" is defined twice`},
 		{"app twice", strings.Repeat("app \"x\" {\n  class = \"A\"\n}\n", 2), `app "x" is defined twice`},
 		{"penalties of a class twice", "locality {\n" + strings.Repeat("  class \"A\" {\n    rack = 1.1\n  }\n", 2) + "}\n", `locality: class "A" is defined twice`},
