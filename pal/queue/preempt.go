@@ -101,7 +101,7 @@ func (p *pass) fitsNow(e *entry) (f pal.Found, ok bool) {
 // scattered, a quarter more victims are added before the next search.
 func (p *pass) stopFor(e *entry, level int) (stopped bool) {
 	vs := p.victimsFor(e, level)
-	if p.barring(e) != nil || p.c.FreeGPUs()+vs.atMost() < e.gpus {
+	if p.barring(e) != nil || p.c.FreeGPUs()+vs.atMost() < e.gpus || p.fitsOnceOthersEnd(e) {
 		return false
 	}
 	p.foreseeHead(e)
@@ -130,6 +130,23 @@ func (p *pass) stopFor(e *entry, level int) (stopped bool) {
 		}
 	})
 	return stopped && p.stop(gone, e, on)
+}
+
+// fitsOnceOthersEnd reports whether a waiting gang fits as soon as the stopping gangs have ended.
+// Gangs that stop for another gang do not count. Then no further gang is stopped for it.
+func (p *pass) fitsOnceOthersEnd(e *entry) (ok bool) {
+	ending := slices.DeleteFunc(slices.Clone(p.running), func(v *entry) bool { return v.state != stopping || v.stopsFor != "" })
+	if len(ending) == 0 {
+		return false
+	}
+	p.foreseeHead(e)
+	p.whatIf(func() {
+		for _, v := range ending {
+			p.free(p.c, v, len(v.target.Members), len(v.placement.Members))
+		}
+		_, ok = p.backfill(e)
+	})
+	return ok
 }
 
 // levelFor converts the level of the running gang v, so that it can be compared with the level of

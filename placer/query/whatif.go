@@ -5,7 +5,6 @@ package query
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -59,16 +58,6 @@ func (c Changes) Apply(job *api.Job) error {
 		}
 	}
 	return nil
-}
-
-// of returns a copy of the job with the changes. ok is false if these changes are impossible for
-// the job.
-func (c Changes) of(job *api.Job) (changed *api.Job, ok bool) {
-	text, err := json.Marshal(job)
-	if err == nil {
-		err = json.Unmarshal(text, &changed)
-	}
-	return changed, err == nil && c.Apply(changed) == nil
 }
 
 // groupKeys are the keys that can be limited to one of several groups, in the form <group>.<key>.

@@ -6,7 +6,6 @@ package main
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 )
 
@@ -20,9 +19,4 @@ func TestRunOfInvalid(t *testing.T) {
 	if code, _, said := c.does("run", "-detach", file); code != 1 || said != "Error: registering job \"empty\": Nomad refuses the job: Missing job task groups\n" {
 		t.Errorf("%d %q", code, said)
 	}
-}
-
-// limitedText is a jobspec with a time limit.
-func limitedText() string {
-	return strings.Replace(jobText("default", "limited", 1), "group \"g\" {", "group \"g\" {\n    max_run_duration = \"6h\"", 1)
 }

@@ -246,13 +246,3 @@ func (x *follower) reason(name string) reason.Reason {
 	}
 	return reason.Reason{}
 }
-
-// state returns a job's state, as commands show it.
-func (x *follower) state(name string) palapi.State {
-	for _, j := range x.placers[len(x.placers)-1].Status().Jobs {
-		if j.Job == name {
-			return j.State
-		}
-	}
-	return ""
-}
