@@ -108,7 +108,7 @@ type domain struct {
 	sub    uint16   // island or NUMA node, in tiers closer than the node
 	tier   Tier     // of the domain
 	groups []int32  // in tiers wider than the node
-	chosen []Member // see [search.inFewNodes]; nil: any of the GPUs up to the bin
+	chosen []Member // see [walk.inFewNodes]; nil: any of the GPUs up to the bin
 }
 
 // bestDomain finds the best domain of a tier. For a node, it calls bestNode if the gang needs one

@@ -277,10 +277,9 @@ func TestCommandsImportTheAPI(t *testing.T) {
 		"status.go":         "pal/queue",
 		"queue.go":          "pal/queue",
 		"plain.go":          "placer placer/model placer/query placer/store", // for doctor, which works without an agent
-		"doctor.go":         "placer/heartbeat placer/query placer/request placer/store",
+		"doctor.go":         "placer/heartbeat placer/query placer/store",
 		"run.go":            "placer/gang placer/request placer/rewrite", // reads or changes a job
-		"plan.go":           "placer/request placer/rewrite",
-		"validate.go":       "placer/request",
+		"plan.go":           "placer/request",
 		"explain.go":        "placer/query placer/rewrite",
 		"target.go":         "placer/query placer/request",
 		"history.go":        "placer/rewrite",

@@ -149,8 +149,7 @@ func (s *Snapshot) explainFromState(k cluster.JobKey) (e *draft, st gang.Observe
 	t := s.m.Jobs[k]
 	if t != nil {
 		e.Submitted = t.Submitted()
-		e.SpeedsFrom = t.Request.SpeedsFrom
-		e.NeighboursFrom = t.Request.NeighboursFrom
+		e.SpeedsFrom, e.NeighboursFrom = t.Request.SpeedsFrom, t.Request.NeighboursFrom
 		e.Elastic = s.m.SizeOf(t)
 		e.asks = t.Request.Gang.Class
 		e.Hold = t.Control.Hold()
@@ -171,7 +170,7 @@ func (s *Snapshot) explainFromState(k cluster.JobKey) (e *draft, st gang.Observe
 		e.Runs = summary{s.m}.runsOf(k)
 		e.StartRun = palapi.StartRun(job)
 	case palapi.Waiting:
-		s.explainWaiting(e, s.m.Jobs[k])
+		s.explainWaiting(e, t)
 		summary{s.m}.ranBefore(e, k)
 	case palapi.Ended:
 		e.Outcome = OutcomeOf(s.m, st)
@@ -179,7 +178,6 @@ func (s *Snapshot) explainFromState(k cluster.JobKey) (e *draft, st gang.Observe
 		e.Runs = summary{s.m}.runsOf(k)
 	default:
 		e.Reason = membersSay(s.m.State, st)
-		t := s.m.Jobs[k]
 		if t != nil && !t.GaveUp().IsZero() {
 			e.State, e.Reason = palapi.Failed, t.GaveUp()
 		}

@@ -113,9 +113,7 @@ func (v *View) Request(job *api.Job) (Request, error) {
 		// A group whose members have all finished also gets a member set, so that each member set
 		// keeps its number.
 		need, limit := v.needWithin(author, g)
-		set := pal.MemberSet{
-			Name: *g.Name, Members: max(0, r.membersOf(g)-v.finished(job, *g.Name)), GPUs: a.gpus, Need: need, Limit: limit,
-		}
+		set := pal.MemberSet{Name: *g.Name, Members: max(0, r.membersOf(g)-v.finished(job, *g.Name)), GPUs: a.gpus, Need: need, Limit: limit}
 		if set.Members > 0 { // a group without members must not restrict the other groups
 			e := v.eligible(author, a)
 			r.Gang.Share = max(r.Gang.Share, v.Cluster.LargestShare(e.could))

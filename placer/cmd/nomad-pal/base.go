@@ -187,9 +187,9 @@ func (b *base) client() (*nomad.Client, error) {
 	return nomad.NewClient(b.config(), b.storage, nomad.NamesRegions("from -region, NOMAD_REGION or the jobspec"))
 }
 
-// raw and rawErr return writers for the output of tasks. Unlike all other writers, raw and rawErr
-// escape nothing.
+// raw returns a writer for the output of tasks. Unlike all other writers, it escapes nothing.
 func (s streams) raw() io.Writer { return unquoted(s.out) }
+
 func unquoted(w io.Writer) io.Writer {
 	if q, ok := w.(*quoting); ok {
 		return q.w
